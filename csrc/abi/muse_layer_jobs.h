@@ -1,0 +1,110 @@
+// The jobs of a Muse Spark Open layer launch: from a layer's attention to the next layer's qkv projection and KV
+// write, with the five stops where a rank waits for the others. The one list; the CPU device, the GPU kernel, the
+// collector and the reader all take it from here.
+//
+// Twelve warps per block. Warps 4-7 and 8-11 are two groups that move in step, so the first warp of each stamps.
+#pragma once
+
+#include "abi/job.h"
+
+namespace musetrace::abi {
+
+//      name       first last  stamping warps
+#define MUSETRACE_MUSE_LAYER_ROLES(ROLE)             \
+    ROLE(loader,   0,    0,    1u << 0)              \
+    ROLE(input,    1,    1,    1u << 1)              \
+    ROLE(prefetch, 2,    2,    1u << 2)              \
+    ROLE(sender,   3,    3,    1u << 3)              \
+    ROLE(group,    4,    11,   1u << 4 | 1u << 8)
+
+//      name                  op         kind      role      awaits
+#define MUSETRACE_MUSE_LAYER_JOBS(JOB)                                            \
+    JOB(attention_load_k,     attention, Load,     loader,   none)                \
+    JOB(attention_load_v,     attention, Load,     input,    none)                \
+    JOB(attention_load_window, attention, Load,    group,    none)                \
+    JOB(attention_wait_kv,    attention, Wait,     group,    attention_load_v)    \
+    JOB(attention_compute,    attention, Compute,  group,    none)                \
+    JOB(attention_merge,      attention, Compute,  group,    none)                \
+    JOB(attention_wait_merge, attention, Wait,     sender,   attention_merge)     \
+    JOB(attention_send,       attention, Send,     sender,   none)                \
+    JOB(exchange_reset,       exchange,  Sync,     sender,   none)                \
+    JOB(o_proj_load,          o_proj,    Load,     loader,   none)                \
+    JOB(o_proj_wait_heads,    o_proj,    Wait,     input,    attention_send)      \
+    JOB(o_proj_load_input,    o_proj,    Load,     input,    none)                \
+    JOB(o_proj_wait_input,    o_proj,    Wait,     group,    o_proj_load_input)   \
+    JOB(o_proj_wait_weights,  o_proj,    Wait,     group,    o_proj_load)         \
+    JOB(o_proj_compute,       o_proj,    Compute,  group,    none)                \
+    JOB(o_proj_wait_output,   o_proj,    Wait,     sender,   o_proj_compute)      \
+    JOB(o_proj_send,          o_proj,    Send,     sender,   none)                \
+    JOB(stop1_wait_ranks,     stop1,     Wait,     group,    o_proj_send)         \
+    JOB(stop1_sum,            stop1,     Recv,     group,    none)                \
+    JOB(stop1_wait_rows,      stop1,     Wait,     group,    stop1_sum)           \
+    JOB(stop1_norm,           stop1,     Compute,  group,    none)                \
+    JOB(pooler_load,          pooler,    Load,     loader,   none)                \
+    JOB(pooler_wait_weights,  pooler,    Wait,     group,    pooler_load)         \
+    JOB(pooler_compute,       pooler,    Compute,  group,    none)                \
+    JOB(router_load,          router,    Load,     loader,   none)                \
+    JOB(router_wait_weights,  router,    Wait,     group,    router_load)         \
+    JOB(router_compute,       router,    Compute,  group,    none)                \
+    JOB(router_wait_output,   router,    Wait,     sender,   router_compute)      \
+    JOB(router_send,          router,    Send,     sender,   none)                \
+    JOB(stop2_wait_ranks,     stop2,     Wait,     group,    router_send)         \
+    JOB(stop2_norm,           stop2,     Compute,  group,    none)                \
+    JOB(stop2_topk,           stop2,     Compute,  group,    none)                \
+    JOB(gemm1_prefetch,       gemm1,     Prefetch, prefetch, none)                \
+    JOB(gemm1_wait_tiles,     gemm1,     Wait,     loader,   stop2_topk)          \
+    JOB(gemm1_load,           gemm1,     Load,     loader,   none)                \
+    JOB(gemm1_wait_weights,   gemm1,     Wait,     group,    gemm1_load)          \
+    JOB(gemm1_compute,        gemm1,     Compute,  group,    none)                \
+    JOB(gemm1_send,           gemm1,     Send,     group,    none)                \
+    JOB(stop3_wait_ranks,     stop3,     Wait,     input,    gemm1_send)          \
+    JOB(gemm2_load,           gemm2,     Load,     loader,   none)                \
+    JOB(gemm2_wait_input,     gemm2,     Wait,     group,    gemm1_send)          \
+    JOB(gemm2_wait_weights,   gemm2,     Wait,     group,    gemm2_load)          \
+    JOB(gemm2_compute,        gemm2,     Compute,  group,    none)                \
+    JOB(gemm2_send,           gemm2,     Send,     group,    none)                \
+    JOB(stop4_wait_ranks,     stop4,     Wait,     group,    gemm2_send)          \
+    JOB(stop4_combine,        stop4,     Compute,  group,    none)                \
+    JOB(unpooler_load,        unpooler,  Load,     loader,   none)                \
+    JOB(unpooler_wait_weights, unpooler, Wait,     group,    unpooler_load)       \
+    JOB(unpooler_compute,     unpooler,  Compute,  group,    none)                \
+    JOB(unpooler_wait_output, unpooler,  Wait,     sender,   unpooler_compute)    \
+    JOB(unpooler_send,        unpooler,  Send,     sender,   none)                \
+    JOB(stop5_wait_ranks,     stop5,     Wait,     group,    unpooler_send)       \
+    JOB(stop5_sum,            stop5,     Recv,     group,    none)                \
+    JOB(stop5_wait_rows,      stop5,     Wait,     group,    stop5_sum)           \
+    JOB(stop5_norm,           stop5,     Compute,  group,    none)                \
+    JOB(entry_norm,           entry,     Compute,  group,    none)                \
+    JOB(qkv_load,             qkv,       Load,     loader,   none)                \
+    JOB(qkv_wait_weights,     qkv,       Wait,     group,    qkv_load)            \
+    JOB(qkv_compute,          qkv,       Compute,  group,    none)                \
+    JOB(qkv_rope,             qkv,       Compute,  group,    none)                \
+    JOB(kv_write,             kv_write,  Send,     group,    none)                \
+    JOB(lm_head_load,         lm_head,   Load,     loader,   none)                \
+    JOB(lm_head_norm,         lm_head,   Compute,  group,    none)                \
+    JOB(lm_head_wait_weights, lm_head,   Wait,     group,    lm_head_load)        \
+    JOB(lm_head_compute,      lm_head,   Compute,  group,    none)
+
+struct MuseLayer {
+    static constexpr const char* kName = "muse_layer";
+    static constexpr std::uint32_t kWarpsPerBlock = 12;
+
+#define MUSETRACE_ENUM(name, ...) name,
+    enum RoleId : std::uint8_t { MUSETRACE_MUSE_LAYER_ROLES(MUSETRACE_ENUM) kNumRoles };
+    enum JobId : std::uint16_t { MUSETRACE_MUSE_LAYER_JOBS(MUSETRACE_ENUM) kNumJobs, none = kNoJob };
+#undef MUSETRACE_ENUM
+
+#define MUSETRACE_ROLE(name, first, last, stamping) Role{#name, first, last, stamping},
+    static constexpr Role kRoles[] = {MUSETRACE_MUSE_LAYER_ROLES(MUSETRACE_ROLE)};
+#undef MUSETRACE_ROLE
+
+#define MUSETRACE_JOB(name, op, kind, role, awaits) Job{#name, #op, JobKind::k##kind, role, awaits},
+    static constexpr Job kJobs[] = {MUSETRACE_MUSE_LAYER_JOBS(MUSETRACE_JOB)};
+#undef MUSETRACE_JOB
+};
+
+static_assert(table_is_sound<MuseLayer>());
+// 4 single warps with one register each, 2 stamping group warps with three: 4 * 32 + 2 * 96.
+static_assert(kSlotMap<MuseLayer>.total == 320);
+
+}  // namespace musetrace::abi

@@ -1,0 +1,13 @@
+// The compiled module that is always there: the ABI and the CPU device. One bind function per area.
+#include <pybind11/pybind11.h>
+
+namespace musetrace::bindings {
+void bind_abi(pybind11::module_ module);
+void bind_cpu(pybind11::module_ module);
+}  // namespace musetrace::bindings
+
+PYBIND11_MODULE(_core, module) {
+    module.doc() = "musetrace native core: stamp ABI and CPU device";
+    musetrace::bindings::bind_abi(module.def_submodule("abi", "stamp layout, job tables, wait report, frame"));
+    musetrace::bindings::bind_cpu(module.def_submodule("cpu", "the host device that runs the megakernel"));
+}

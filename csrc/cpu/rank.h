@@ -1,0 +1,52 @@
+// One virtual rank's memory: weights, exchange buffers, activations that live from launch to launch, KV cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/exchange.h"
+#include "cpu/weights.h"
+
+namespace musetrace::cpu {
+
+// What a launch leaves for the next one. Two copies alternate, so that a block that is done may write the next
+// launch's input while another still reads this launch's.
+struct Activations {
+    std::vector<float> residual;      // [token][hidden] fp32, the residual stream
+    std::vector<std::uint16_t> q;     // [token][q_heads * head_dim] bf16, normed, scaled, rotated
+    std::vector<std::uint16_t> gate;  // [token][q_heads * head_dim] bf16, before the sigmoid
+
+    explicit Activations(const Shape& s)
+        : residual(std::size_t{kTokens} * s.hidden),
+          q(std::size_t{kTokens} * s.head_columns()),
+          gate(std::size_t{kTokens} * s.head_columns()) {}
+};
+
+struct KvLayer {
+    std::vector<std::uint16_t> k;  // [kv_head][position][head_dim] bf16
+    std::vector<std::uint16_t> v;
+
+    explicit KvLayer(const Shape& s)
+        : k(std::size_t{s.kv_heads} * s.capacity * s.head_dim), v(std::size_t{s.kv_heads} * s.capacity * s.head_dim) {}
+};
+
+struct Rank {
+    std::vector<LayerWeights> layers;
+    HeadWeights head;
+    ExchangeCopy exchange[2];
+    Activations activations[2];
+    std::vector<KvLayer> kv;
+    std::vector<float> logits;                                // [token][vocab of the rank]
+    std::vector<std::vector<std::uint32_t>> previous_experts;  // per layer: those of the step before, for the prefetch
+    std::vector<std::uint32_t> next_experts;  // of the running launch's layer; becomes previous when it has ended
+
+    explicit Rank(const Shape& s)
+        : layers(s.layers),
+          exchange{ExchangeCopy(s), ExchangeCopy(s)},
+          activations{Activations(s), Activations(s)},
+          kv(s.layers, KvLayer(s)),
+          logits(std::size_t{kTokens} * s.vocab),
+          previous_experts(s.layers) {}
+};
+
+}  // namespace musetrace::cpu
