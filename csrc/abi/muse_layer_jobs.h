@@ -9,6 +9,7 @@
 
 namespace musetrace::abi {
 
+// clang-format off
 //      name       first last  stamping warps
 #define MUSETRACE_MUSE_LAYER_ROLES(ROLE)             \
     ROLE(loader,   0,    0,    1u << 0)              \
@@ -84,6 +85,7 @@ namespace musetrace::abi {
     JOB(lm_head_norm,         lm_head,   Compute,  group,    none)                \
     JOB(lm_head_wait_weights, lm_head,   Wait,     group,    lm_head_load)        \
     JOB(lm_head_compute,      lm_head,   Compute,  group,    none)
+// clang-format on
 
 struct MuseLayer {
     static constexpr const char* kName = "muse_layer";

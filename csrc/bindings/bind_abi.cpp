@@ -91,8 +91,7 @@ void bind_abi(py::module_ module) {
         },
         py::arg("blocks"), py::arg("slots"), py::arg("slot_bytes"),
         "(slots_offset, region_bytes) of one rank's stamp region, in bytes");
-    module.def("widen", &abi::widen, py::arg("low"), py::arg("header_ns"),
-               "Full 64-bit time in ns of a 4-byte slot");
+    module.def("widen", &abi::widen, py::arg("low"), py::arg("header_ns"), "Full 64-bit time in ns of a 4-byte slot");
     py::dict tables;
     tables[abi::MuseLayer::kName] = job_table<abi::MuseLayer>(abi::kSlotMap<abi::MuseLayer>);
     module.attr("job_tables") = tables;

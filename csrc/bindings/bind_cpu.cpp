@@ -24,11 +24,10 @@ using Array = py::array_t<T, py::array::c_style>;
 Shape shape_from(const py::dict& values) {
     const auto u = [&](const char* key) { return values[key].cast<std::uint32_t>(); };
     const auto f = [&](const char* key) { return values[key].cast<float>(); };
-    return {u("ranks"),      u("blocks"),   u("layers"),       u("hidden"),  u("q_heads"),
-            u("kv_heads"),   u("head_dim"), u("moe_hidden"),   u("intermediate"), u("experts"),
-            u("top_k"),      u("vocab"),    u("capacity"),     u("window"),  f("rms_eps"),
-            f("post_eps"),   f("qk_scale"), f("output_multiplier"), f("softcap"), f("routed_scale"),
-            f("rope_theta")};
+    return {u("ranks"),    u("blocks"),       u("layers"),       u("hidden"),   u("q_heads"),  u("kv_heads"),
+            u("head_dim"), u("moe_hidden"),   u("intermediate"), u("experts"),  u("top_k"),    u("vocab"),
+            u("capacity"), u("window"),       f("rms_eps"),      f("post_eps"), f("qk_scale"), f("output_multiplier"),
+            f("softcap"),  f("routed_scale"), f("rope_theta")};
 }
 
 class PyDevice {
@@ -107,8 +106,7 @@ class PyDevice {
         return py::make_tuple(copy_of(cache.k, kv_shape()), copy_of(cache.v, kv_shape()));
     }
 
-    void set_kv(std::uint32_t rank, std::uint32_t layer, const Array<std::uint16_t>& k,
-                const Array<std::uint16_t>& v) {
+    void set_kv(std::uint32_t rank, std::uint32_t layer, const Array<std::uint16_t>& k, const Array<std::uint16_t>& v) {
         check(k, "k", kv_shape());
         check(v, "v", kv_shape());
         wait_idle();
@@ -119,8 +117,8 @@ class PyDevice {
 
     std::uint64_t launch(const std::string& kind, std::uint32_t layer, std::uint32_t position,
                          const std::string& stamps, std::uint64_t address, std::uint32_t epoch) {
-        return device_.launch({kinds().at(kind), layer, position, modes().at(stamps),
-                               reinterpret_cast<char*>(address), epoch});
+        return device_.launch(
+            {kinds().at(kind), layer, position, modes().at(stamps), reinterpret_cast<char*>(address), epoch});
     }
 
     void set_delay(std::uint32_t rank, std::uint32_t job, std::uint64_t delay_ns) {
@@ -140,9 +138,8 @@ class PyDevice {
     }
 
     static const std::map<std::string, cpu::LaunchKind>& kinds() {
-        static const std::map<std::string, cpu::LaunchKind> map{{"entry", cpu::LaunchKind::kEntry},
-                                                                {"layer", cpu::LaunchKind::kLayer},
-                                                                {"head", cpu::LaunchKind::kHead}};
+        static const std::map<std::string, cpu::LaunchKind> map{
+            {"entry", cpu::LaunchKind::kEntry}, {"layer", cpu::LaunchKind::kLayer}, {"head", cpu::LaunchKind::kHead}};
         return map;
     }
     static const std::map<std::string, StampMode>& modes() {

@@ -18,10 +18,10 @@ using sync::Ring;
 struct Block {
     Ring ring;
 
-    std::vector<float> k;        // [kv_head][key][head_dim] staged for attention
-    std::vector<float> v;        // [kv_head][key][head_dim]
-    std::vector<float> partial;  // [warp][q_head][token][2 + head_dim]: max, sum, output of the warp's keys
-    std::vector<float> heads;    // [token][q_heads * head_dim], the block's own heads filled in
+    std::vector<float> k;          // [kv_head][key][head_dim] staged for attention
+    std::vector<float> v;          // [kv_head][key][head_dim]
+    std::vector<float> partial;    // [warp][q_head][token][2 + head_dim]: max, sum, output of the warp's keys
+    std::vector<float> heads;      // [token][q_heads * head_dim], the block's own heads filled in
     std::vector<float> all_heads;  // [token][q_heads * head_dim], every block's
     std::vector<float> residual;   // [token][hidden] after attention
     std::vector<float> x;          // [token][hidden], normed, bf16 values

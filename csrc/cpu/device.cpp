@@ -21,7 +21,8 @@ void check(const Shape& s, const DeviceOptions& options) {
             "more blocks than rows of hidden or vocabulary: use fewer blocks");
     require(s.moe_hidden % s.ranks == 0 && s.intermediate % s.ranks == 0 && s.experts % s.ranks == 0,
             "expert widths and count must divide by the number of ranks");
-    for (const std::uint32_t k : {s.hidden, s.head_columns(), s.head_dim, s.moe_hidden, s.pooled_rows(), s.intermediate}) {
+    for (const std::uint32_t k :
+         {s.hidden, s.head_columns(), s.head_dim, s.moe_hidden, s.pooled_rows(), s.intermediate}) {
         require(k != 0 && k % 16 == 0, "every inner width must be a multiple of 16, got " + std::to_string(k));
     }
     require(s.kv_heads != 0 && s.q_heads % s.kv_heads == 0, "query heads must divide by KV heads");
@@ -82,9 +83,9 @@ void Device::set_delay(std::uint32_t rank, std::uint32_t job, std::uint64_t dela
 }
 
 std::uint64_t Device::launch(const LaunchRequest& request) {
-    require(request.position + kTokens <= shape_.capacity,
-            "the KV cache is full: position " + std::to_string(request.position) + " + 16 tokens > " +
-                std::to_string(shape_.capacity));
+    require(request.position + kTokens <= shape_.capacity, "the KV cache is full: position " +
+                                                               std::to_string(request.position) + " + 16 tokens > " +
+                                                               std::to_string(shape_.capacity));
     require(request.kind != LaunchKind::kLayer || request.layer < shape_.layers, "no such layer");
     std::uint64_t ticket;
     {
@@ -153,7 +154,7 @@ bool Device::run_launch(const LaunchRequest& request) {
 
 void Device::prepare(const LaunchRequest& request) {
     report_ = {};
-    launch_ = {request.kind,  request.layer,      request.position, parity_,
+    launch_ = {request.kind,   request.layer,      request.position, parity_,
                request.stamps, request.stamp_base, request.epoch,    delays_ns_.empty() ? nullptr : delays_ns_.data()};
     for (std::uint32_t r = 0; r < shape_.ranks; ++r) {
         const StampRegion region = stamp_region(r, request.stamps);

@@ -94,7 +94,7 @@ class Device {
     std::uint64_t ended_ticket_ = 0;
     std::uint64_t failed_first_ = 0, failed_last_ = 0;  // tickets of the last failure; 0 when there was none
     abi::WaitReport failed_report_{};
-    bool stopping_ = false;   // the runner ends when the queue is empty
+    bool stopping_ = false;  // the runner ends when the queue is empty
 
     Launch launch_{};  // the one that runs
     abi::WaitReport report_{};

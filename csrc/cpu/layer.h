@@ -1,7 +1,6 @@
 // One launch, read as a table: which warp does what, in which order.
 #pragma once
 
-
 #include "cpu/ops/attention.h"
 #include "cpu/ops/ends.h"
 #include "cpu/ops/experts.h"

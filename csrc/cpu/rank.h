@@ -36,7 +36,7 @@ struct Rank {
     ExchangeCopy exchange[2];
     Activations activations[2];
     std::vector<KvLayer> kv;
-    std::vector<float> logits;                                // [token][vocab of the rank]
+    std::vector<float> logits;                                 // [token][vocab of the rank]
     std::vector<std::vector<std::uint32_t>> previous_experts;  // per layer: those of the step before, for the prefetch
     std::vector<std::uint32_t> next_experts;  // of the running launch's layer; becomes previous when it has ended
 

@@ -25,11 +25,11 @@ enum class LaunchKind : std::uint8_t {
 
 struct Launch {
     LaunchKind kind;
-    std::uint32_t layer;      // kLayer: the layer; kEntry: 0; kHead: number of layers
-    std::uint32_t position;   // of the first of the 16 tokens
-    std::uint32_t parity;     // which copy of the exchange and of the activations this launch reads
+    std::uint32_t layer;     // kLayer: the layer; kEntry: 0; kHead: number of layers
+    std::uint32_t position;  // of the first of the 16 tokens
+    std::uint32_t parity;    // which copy of the exchange and of the activations this launch reads
     StampMode stamps;
-    char* stamp_base;         // rank 0's region; null when not recorded
+    char* stamp_base;  // rank 0's region; null when not recorded
     std::uint32_t epoch;
     const std::uint64_t* delays_ns;  // [rank][job], slept at the job's begin; null when none (fault injection)
 };

@@ -35,7 +35,8 @@ class RandomWeights {
         w.qkvg = bf16(s.qkv_units() * s.head_dim, s.hidden);
         w.o = bf16(s.hidden, s.head_columns());
         w.pooler = bf16(s.pooled_rows(), s.hidden);
-        w.router = {Format::kFloat32, s.router_rows(), s.hidden, floats(s.router_rows() * s.hidden, 0.0f, 0.3f), nullptr};
+        w.router = {Format::kFloat32, s.router_rows(), s.hidden, floats(s.router_rows() * s.hidden, 0.0f, 0.3f),
+                    nullptr};
         w.unpooler = bf16(s.hidden, s.pooled_rows());
         const bool fp4 = index != 0 && index + 1 != s.layers;
         w.gate_up = experts(s, 2 * s.features(), s.moe_hidden, fp4);

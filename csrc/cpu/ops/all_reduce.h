@@ -10,8 +10,8 @@ namespace musetrace::cpu::ops {
 
 // The buffers of one all-reduce within an exchange copy.
 struct AllReduce {
-    std::vector<std::uint16_t> ExchangeCopy::*partial;  // [rank][token][hidden]
-    std::vector<std::uint32_t> ExchangeCopy::*rows;     // [token][hidden]
+    std::vector<std::uint16_t> ExchangeCopy::* partial;  // [rank][token][hidden]
+    std::vector<std::uint32_t> ExchangeCopy::* rows;     // [token][hidden]
 
     // Sender: the block's columns of its rank's partial sum (fp32, rounded to bf16 here) to every rank.
     template <class W>

@@ -88,9 +88,8 @@ struct Attention {
                     copy_keys(w, w.rank.kv[w.launch.layer].v, own, w.block.v);
                 });
             }
-            w.template job<MuseLayer::attention_compute>([&] {
-                for_heads(w, [&](std::uint32_t head) { attend(w, head, own); });
-            });
+            w.template job<MuseLayer::attention_compute>(
+                [&] { for_heads(w, [&](std::uint32_t head) { attend(w, head, own); }); });
             w.group_sync(MuseLayer::attention_merge);
             w.template job<MuseLayer::attention_merge>([&] { merge(w); });
             w.block.merged.arrive();

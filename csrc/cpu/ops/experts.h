@@ -59,8 +59,8 @@ struct Experts {
             w.template job<MuseLayer::gemm1_prefetch>([&] {
                 for (std::size_t i = w.block_id(); i < previous.size(); i += w.shape.blocks) {
                     const Matrix matrix = w.weights().gate_up.at(previous[i]);
-                    const std::size_t bytes = std::min<std::size_t>(
-                        std::size_t{matrix.rows} * matrix.value_bytes(), w.block.ring.stage_bytes());
+                    const std::size_t bytes = std::min<std::size_t>(std::size_t{matrix.rows} * matrix.value_bytes(),
+                                                                    w.block.ring.stage_bytes());
                     for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(matrix.values + at);
                 }
             });
@@ -128,20 +128,21 @@ struct Experts {
                 const cpu::Experts& experts = w.weights().gate_up;
                 const Matrix matrix = experts.at(tile.expert);
                 const float scale = experts.scale(tile.expert);
-                take_rows(w, MuseLayer::gemm1_compute, matrix, tile.rows, 2, [&](std::uint32_t row, const float* values) {
-                    if (!std::exchange(sending, true)) MUSETRACE_BEGIN(w.stamps, MuseLayer::gemm1_send);
-                    for (const std::uint32_t pair : active[tile.place].pairs) {
-                        const float* x = &w.block.pooled[std::size_t{pair / w.shape.top_k} * matrix.k];
-                        const float gate = dot(values, x, matrix.k) * scale;
-                        const float up = dot(values + matrix.k, x, matrix.k) * scale;
-                        const std::uint16_t bits = float_to_bf16(gate * sigmoid(gate) * up);
-                        const std::uint32_t feature = w.rank_id() * w.shape.features() + row / 2;
-                        const std::size_t at = std::size_t{pair} * w.shape.intermediate + feature;
-                        for (std::uint32_t peer = 0; peer < w.shape.ranks; ++peer) {
-                            GatherBf16::send(&w.exchange_of(peer).features[at], bits);
-                        }
-                    }
-                });
+                take_rows(w, MuseLayer::gemm1_compute, matrix, tile.rows, 2,
+                          [&](std::uint32_t row, const float* values) {
+                              if (!std::exchange(sending, true)) MUSETRACE_BEGIN(w.stamps, MuseLayer::gemm1_send);
+                              for (const std::uint32_t pair : active[tile.place].pairs) {
+                                  const float* x = &w.block.pooled[std::size_t{pair / w.shape.top_k} * matrix.k];
+                                  const float gate = dot(values, x, matrix.k) * scale;
+                                  const float up = dot(values + matrix.k, x, matrix.k) * scale;
+                                  const std::uint16_t bits = float_to_bf16(gate * sigmoid(gate) * up);
+                                  const std::uint32_t feature = w.rank_id() * w.shape.features() + row / 2;
+                                  const std::size_t at = std::size_t{pair} * w.shape.intermediate + feature;
+                                  for (std::uint32_t peer = 0; peer < w.shape.ranks; ++peer) {
+                                      GatherBf16::send(&w.exchange_of(peer).features[at], bits);
+                                  }
+                              }
+                          });
             }
             if (sending) MUSETRACE_END(w.stamps, MuseLayer::gemm1_send);
         });
@@ -161,18 +162,19 @@ struct Experts {
                 const Matrix matrix = experts.at(tile.expert);
                 const float scale = experts.scale(tile.expert);
                 w.block.experts_landed.wait_for(w.waiter, MuseLayer::gemm2_compute, tile.place + 1);
-                take_rows(w, MuseLayer::gemm2_compute, matrix, tile.rows, 1, [&](std::uint32_t row, const float* values) {
-                    if (!std::exchange(sending, true)) MUSETRACE_BEGIN(w.stamps, MuseLayer::gemm2_send);
-                    for (const std::uint32_t pair : active[tile.place].pairs) {
-                        const float* x = &w.block.features[std::size_t{pair} * matrix.k];
-                        const std::uint16_t bits = float_to_bf16(dot(values, x, matrix.k) * scale);
-                        const std::uint32_t column = w.rank_id() * w.shape.pooled_rows() + row;
-                        const std::size_t at = std::size_t{pair} * w.shape.moe_hidden + column;
-                        for (std::uint32_t peer = 0; peer < w.shape.ranks; ++peer) {
-                            GatherBf16::send(&w.exchange_of(peer).outputs[at], bits);
-                        }
-                    }
-                });
+                take_rows(w, MuseLayer::gemm2_compute, matrix, tile.rows, 1,
+                          [&](std::uint32_t row, const float* values) {
+                              if (!std::exchange(sending, true)) MUSETRACE_BEGIN(w.stamps, MuseLayer::gemm2_send);
+                              for (const std::uint32_t pair : active[tile.place].pairs) {
+                                  const float* x = &w.block.features[std::size_t{pair} * matrix.k];
+                                  const std::uint16_t bits = float_to_bf16(dot(values, x, matrix.k) * scale);
+                                  const std::uint32_t column = w.rank_id() * w.shape.pooled_rows() + row;
+                                  const std::size_t at = std::size_t{pair} * w.shape.moe_hidden + column;
+                                  for (std::uint32_t peer = 0; peer < w.shape.ranks; ++peer) {
+                                      GatherBf16::send(&w.exchange_of(peer).outputs[at], bits);
+                                  }
+                              }
+                          });
             }
             if (sending) MUSETRACE_END(w.stamps, MuseLayer::gemm2_send);
         });

@@ -15,8 +15,7 @@ struct OProj {
         template <class W>
         static void run(W& w) {
             const Share rows = w.share(w.shape.hidden);
-            w.template job<MuseLayer::o_proj_load>(
-                [&] { load_rows(w, MuseLayer::o_proj_load, w.weights().o, rows); });
+            w.template job<MuseLayer::o_proj_load>([&] { load_rows(w, MuseLayer::o_proj_load, w.weights().o, rows); });
         }
     };
 
@@ -25,9 +24,8 @@ struct OProj {
         template <class W>
         static void run(W& w) {
             const std::vector<std::uint16_t>& heads = w.exchange().heads;
-            w.template job<MuseLayer::o_proj_wait_heads>([&] {
-                GatherBf16::wait_full(w.waiter, MuseLayer::o_proj_wait_heads, heads.data(), heads.size());
-            });
+            w.template job<MuseLayer::o_proj_wait_heads>(
+                [&] { GatherBf16::wait_full(w.waiter, MuseLayer::o_proj_wait_heads, heads.data(), heads.size()); });
             w.template job<MuseLayer::o_proj_load_input>([&] {
                 for (std::size_t i = 0; i < heads.size(); ++i) {
                     w.block.all_heads[i] = bf16_to_float(GatherBf16::receive(&heads[i]));

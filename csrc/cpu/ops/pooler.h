@@ -31,11 +31,12 @@ struct Pooler {
         template <class W>
         static void run(W& w) {
             const Share pooled = w.share(w.shape.pooled_rows()), experts = w.share(w.shape.router_rows());
-            dense<MuseLayer::pooler_wait_weights, MuseLayer::pooler_compute>(
-                w, w.weights().pooler, pooled, w.block.x.data(), w.shape.hidden, w.block.pooler_out.data(), pooled.size());
-            dense<MuseLayer::router_wait_weights, MuseLayer::router_compute>(
-                w, w.weights().router, experts, w.block.x.data(), w.shape.hidden, w.block.router_out.data(),
-                experts.size());
+            dense<MuseLayer::pooler_wait_weights, MuseLayer::pooler_compute>(w, w.weights().pooler, pooled,
+                                                                             w.block.x.data(), w.shape.hidden,
+                                                                             w.block.pooler_out.data(), pooled.size());
+            dense<MuseLayer::router_wait_weights, MuseLayer::router_compute>(w, w.weights().router, experts,
+                                                                             w.block.x.data(), w.shape.hidden,
+                                                                             w.block.router_out.data(), experts.size());
             w.block.router_done.arrive();
             stop2(w);
         }

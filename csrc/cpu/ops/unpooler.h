@@ -37,8 +37,8 @@ struct Unpooler {
             const Share rows = w.share(w.shape.hidden);
             stop4(w);
             dense<MuseLayer::unpooler_wait_weights, MuseLayer::unpooler_compute>(
-                w, w.weights().unpooler, rows, w.block.combined.data(), w.shape.pooled_rows(), w.block.unpooler_out.data(),
-                rows.size());
+                w, w.weights().unpooler, rows, w.block.combined.data(), w.shape.pooled_rows(),
+                w.block.unpooler_out.data(), rows.size());
             w.block.unpooler_done.arrive();
             stop5(w, rows);
         }
@@ -49,9 +49,8 @@ struct Unpooler {
     static void stop4(W& w) {
         const std::uint32_t k = w.shape.moe_hidden, pairs = kTokensPerWarp * w.shape.top_k;
         const std::uint16_t* outputs = &w.exchange().outputs[std::size_t{w.first_token()} * w.shape.top_k * k];
-        w.template job<MuseLayer::stop4_wait_ranks>([&] {
-            GatherBf16::wait_full(w.waiter, MuseLayer::stop4_wait_ranks, outputs, std::size_t{pairs} * k);
-        });
+        w.template job<MuseLayer::stop4_wait_ranks>(
+            [&] { GatherBf16::wait_full(w.waiter, MuseLayer::stop4_wait_ranks, outputs, std::size_t{pairs} * k); });
         w.template job<MuseLayer::stop4_combine>([&] {
             for (std::uint32_t token = w.first_token(); token < w.first_token() + kTokensPerWarp; ++token) {
                 combine(w, token);

@@ -64,6 +64,22 @@ MUSETRACE_FN void stamp_block(const StampRegion& region, std::uint32_t block, st
     if (region.base != nullptr) *region.header(block) = abi::BlockHeader{stamp_clock_ns(), epoch, sm, 0, 0};
 }
 
+// A warp's run of slots. Device code cannot index a constexpr table by a runtime value, so this is a chain of
+// selects over constants.
+struct SlotRun {
+    std::uint32_t first;
+    std::uint32_t count;
+};
+template <class Table, std::uint32_t kWarp = 0>
+MUSETRACE_FN SlotRun slot_run(std::uint32_t warp) {
+    constexpr std::uint32_t kFirst = abi::kSlotMap<Table>.first_slot[kWarp];
+    constexpr std::uint32_t kCount = abi::kSlotMap<Table>.num_slots[kWarp];
+    if constexpr (kWarp + 1 < Table::kWarpsPerBlock) {
+        if (warp != kWarp) return slot_run<Table, kWarp + 1>(warp);
+    }
+    return {kFirst, kCount};
+}
+
 template <class Table, StampMode kMode>
 class WarpStamps;
 
@@ -82,17 +98,19 @@ template <class Table>
 class WarpStamps<Table, StampMode::kStore> {
   public:
     MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
-        const auto& map = abi::kSlotMap<Table>;
-        const bool stamps = region.base != nullptr && map.num_slots[warp] != 0 && is_writer();
-        slots_ = stamps ? region.slots<std::uint64_t>(block) + map.first_slot[warp] : nullptr;
+        const SlotRun run = slot_run<Table>(warp);
+        const bool stamps = region.base != nullptr && run.count != 0 && is_writer();
+        slots_ = stamps ? region.template slots<std::uint64_t>(block) + run.first : nullptr;
     }
     template <std::uint32_t kJob>
     MUSETRACE_FN void begin() {
-        if (slots_ != nullptr) slots_[abi::local_slot<Table>(kJob)] = stamp_clock_ns();
+        constexpr std::uint32_t kSlot = abi::local_slot<Table>(kJob);
+        if (slots_ != nullptr) slots_[kSlot] = stamp_clock_ns();
     }
     template <std::uint32_t kJob>
     MUSETRACE_FN void end() {
-        if (slots_ != nullptr) slots_[abi::local_slot<Table>(kJob) + 1] = stamp_clock_ns();
+        constexpr std::uint32_t kSlot = abi::local_slot<Table>(kJob) + 1;
+        if (slots_ != nullptr) slots_[kSlot] = stamp_clock_ns();
     }
     MUSETRACE_FN void flush() {}
 
@@ -111,10 +129,10 @@ template <class Table>
 class WarpStamps<Table, StampMode::kRegister> {
   public:
     MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
-        const auto& map = abi::kSlotMap<Table>;
-        const bool stamps = region.base != nullptr && map.num_slots[warp] != 0;
-        slots_ = stamps ? region.slots<std::uint32_t>(block) + map.first_slot[warp] : nullptr;
-        registers_ = map.num_slots[warp] / abi::kLanesPerWarp;
+        const SlotRun run = slot_run<Table>(warp);
+        const bool stamps = region.base != nullptr && run.count != 0;
+        slots_ = stamps ? region.template slots<std::uint32_t>(block) + run.first : nullptr;
+        registers_ = run.count / abi::kLanesPerWarp;
     }
     template <std::uint32_t kJob>
     MUSETRACE_FN void begin() {

@@ -1,0 +1,6 @@
+"""The compiled module; what its parts hold is defined in csrc and checked by tests/unit/test_abi.py."""
+
+from types import ModuleType
+
+abi: ModuleType
+cpu: ModuleType

@@ -1,0 +1,99 @@
+"""Decode steps on the CPU device, and that a recording of them shows what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import musetrace
+from musetrace.errors import DeviceError, UsageError
+from musetrace.muse.cpu_device import TOKENS
+from musetrace.muse.decode import DecodeOptions, Decoder, accepted_tokens, record_decode, synthetic_prompt
+from musetrace.muse.engine import Engine
+
+
+def slow_accepted(verified: list[int], predicted: list[int]) -> int:
+    kept = 1
+    for place in range(1, len(verified)):
+        if verified[place] != predicted[place - 1]:
+            break
+        kept += 1
+    return kept
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=TOKENS))
+def test_accepted_tokens_equals_a_walk_along_the_guesses(pairs: list[tuple[int, int]]) -> None:
+    verified, predicted = ([pair[side] for pair in pairs] for side in (0, 1))
+    got = accepted_tokens(np.asarray(verified), np.asarray(predicted))
+    assert got == slow_accepted(verified, predicted)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine("mini", tp=2, blocks=2, seed=1, capacity=160)
+
+
+def test_speculative_tokens_equal_plain_greedy_tokens(engine: Engine) -> None:
+    prompt = synthetic_prompt(engine.config.vocab_size, 1)
+    plain = Decoder(engine, prompt)
+    expected = []
+    for step in range(12):
+        # Guesses that cannot be right: plain greedy decoding, one token a pass.
+        plain._next[1:] = (plain._next[1:] + 1 + step) % engine.config.vocab_size
+        plain._next[1] = -1 % engine.config.vocab_size
+        expected += plain.step(step)[:1]
+        plain._position = prompt.size + step + 1
+        plain._next[0] = expected[-1]
+    decoder = Decoder(engine, prompt)
+    got: list[int] = []
+    while len(got) < len(expected):
+        got += decoder.step(0)
+    assert got[: len(expected)] == expected
+
+
+def test_a_full_cache_starts_again_behind_the_prompt(engine: Engine) -> None:
+    decoder = Decoder(engine, synthetic_prompt(engine.config.vocab_size, 1))
+    first = decoder.step(0)
+    decoder._position = engine.device.capacity - TOKENS + 1
+    assert decoder.step(1) == first
+
+
+def record(path: Path, **options: object) -> musetrace.RecordingResult:
+    with musetrace.record(path) as recorder:
+        record_decode(recorder, DecodeOptions(steps=2, **options), lambda done, of: None)  # type: ignore[arg-type]
+        return recorder.close()
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_a_recording_holds_every_launch_and_no_odd_stamp(tmp_path: Path, tp: int) -> None:
+    result = record(tmp_path / "run", tp=tp, blocks=1)
+    launches_per_step = 1 + 8 + 1
+    assert (result.verdict, result.ranks, result.steps) == ("complete", tp, 2)
+    assert result.launches == 2 * launches_per_step * tp
+    assert not any(result.losses.values())
+    run = musetrace.open(tmp_path / "run")
+    kinds = run.launches(0).column("kind").to_pylist()[:launches_per_step]
+    assert kinds == ["entry", *["sliding", "sliding", "sliding", "global"] * 2, "head"]
+    assert sum(run.spans(0, step).num_rows for step in run.step_ids(0)) * 2 * tp == result.stamps
+
+
+def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path) -> None:
+    with musetrace.record(tmp_path / "run", stamps="off") as recorder:
+        record_decode(recorder, DecodeOptions(steps=2), lambda done, of: None)
+    run = musetrace.open(tmp_path / "run")
+    assert run.launches(0).num_rows == 20
+    assert run.spans(0, 0).num_rows == 0
+
+
+def test_what_cannot_be_decoded_is_refused_in_one_line(tmp_path: Path) -> None:
+    for options, error, message in [
+        ({"device": "cuda"}, DeviceError, "use --device cpu"),
+        ({"model": "muse-spark-open"}, UsageError, "use --model mini"),
+        ({"tp": 3}, UsageError, "use another --tp"),
+    ]:
+        with pytest.raises(error, match=message):
+            record(tmp_path / "run", **options)
