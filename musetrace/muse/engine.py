@@ -9,8 +9,9 @@ from __future__ import annotations
 import platform
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,7 +109,7 @@ class Engine:
             slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
             device={
                 "kind": "cpu",
-                "name": platform.processor() or platform.machine(),
+                "name": _cpu_name(),
                 "warps": "threads",
                 "virtual_ranks": self.device.tp,
             },
@@ -180,6 +181,15 @@ def _wait_quietly(device: CpuDevice, ticket: int) -> None:
         device.wait(ticket)
     except LaunchTimeoutError:
         return
+
+
+def _cpu_name() -> str:
+    """The processor as the kernel names it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @contextmanager

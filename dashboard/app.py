@@ -1,0 +1,100 @@
+"""Makes the Dash application of a run. Nothing is global: two in one process know nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from dash import ClientsideFunction, Dash, Input, Output
+from dash.exceptions import InvalidConfig
+
+from musetrace.dashboard import ids
+from musetrace.dashboard.conditions import RecordedRun
+from musetrace.dashboard.failure import sentence_of
+from musetrace.dashboard.layout import page
+from musetrace.dashboard.security import guard, hosts_of
+from musetrace.dashboard.theme import style_sheet
+from musetrace.dashboard.views import VIEWS
+from musetrace.errors import UsageError
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8050
+
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+<head>
+{%metas%}
+<meta name="color-scheme" content="light dark">
+<title>{%title%}</title>
+{%favicon%}
+{%css%}
+<style>STYLE_SHEET</style>
+</head>
+<body>
+{%app_entry%}
+<footer>{%config%}{%scripts%}{%renderer%}</footer>
+</body>
+</html>"""
+
+
+def create_app(run: RecordedRun, hosts: Collection[str] | None = None) -> Dash:
+    """The application that shows ``run``.
+
+    Args:
+        run: an open run; it is read while the application lives.
+        hosts: Host headers that are answered, ``name:port``; those of the default address unless given.
+
+    Raises:
+        UsageError: a ``DASH_*`` variable of the environment is in the way.
+    """
+    app = _new_app()
+    app.server.debug = False
+    app.layout = page(run, [view.layout(run) for view in VIEWS])
+    choose_theme = ClientsideFunction("musetrace", "theme")
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        choose_theme, Output(ids.THEME, "data"), Input(ids.THEME_TOGGLE, "n_clicks")
+    )
+    for view in VIEWS:
+        view.register(app, run)
+    # The hashes cover what the callbacks added, so they are taken last.
+    guard(app.server, hosts or hosts_of(DEFAULT_HOST, DEFAULT_PORT), app.csp_hashes())
+    return app
+
+
+def _new_app() -> Dash:
+    """A bare application. What is not given here, Dash and Flask take from the environment."""
+    try:
+        return _configured()
+    except InvalidConfig as error:
+        raise UsageError(
+            "Dash refuses its settings because of DASH_URL_BASE_PATHNAME in the environment: unset it"
+        ) from error
+
+
+def _configured() -> Dash:
+    return Dash(
+        "musetrace.dashboard",
+        server=True,
+        assets_folder=str(Path(__file__).parent / "assets"),
+        assets_external_path="",
+        include_assets_files=True,
+        serve_locally=True,
+        compress=False,
+        url_base_pathname=None,
+        routes_pathname_prefix="/",
+        requests_pathname_prefix="/",
+        use_pages=False,
+        pages_folder="",
+        suppress_callback_exceptions=False,
+        enable_mcp=False,
+        websocket_callbacks=False,
+        add_log_handler=False,
+        index_string=_INDEX.replace("STYLE_SHEET", style_sheet()),
+        title="musetrace",
+        update_title="",
+        on_error=_on_error,
+    )
+
+
+def _on_error(error: Exception) -> None:
+    """A callback's own defect: logged, and the page stays as it was."""
+    sentence_of(error)

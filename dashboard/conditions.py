@@ -1,0 +1,109 @@
+"""Under what conditions a run was recorded and what it lacks, as the header of every page shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from musetrace.analysis.run_like import RunLike
+from musetrace.store.losses import LOSS_KINDS
+
+_LONGEST_VALUE = 48
+_LONGEST_DETAIL = 600
+
+
+class RecordedRun(RunLike, Protocol):
+    """A run with what the header needs besides. ``musetrace.store.Run`` is one."""
+
+    @property
+    def verdict(self) -> str:
+        """``complete``, ``incomplete`` or ``damaged``."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each thing that is wrong."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One entry of the header.
+
+    ``tone`` is ``plain``, ``good``, ``poor`` or ``bad``; ``detail`` is shown on hover.
+    """
+
+    label: str
+    value: str
+    detail: str = ""
+    tone: str = "plain"
+
+
+def conditions(run: RecordedRun) -> list[Condition]:
+    """Device, model, extent, stamps, clock, verdict and losses."""
+    manifest = run.manifest
+    return [
+        _section("device", manifest.get("device")),
+        _section("model", manifest.get("model")),
+        Condition("extent", _extent(run)),
+        Condition("stamps", _short(manifest.get("stamps"))),
+        _tick(manifest.get("clock")),
+        _verdict(run),
+        _losses(run),
+    ]
+
+
+def _section(label: str, section: object) -> Condition:
+    if not isinstance(section, Mapping):
+        return Condition(label, _short(section))
+    names = [section[key] for key in ("name", "kind") if section.get(key)]
+    detail = ", ".join(f"{key} {_short(value)}" for key, value in section.items())
+    return Condition(label, _short(names[0] if names else None), detail[:_LONGEST_DETAIL])
+
+
+def _extent(run: RunLike) -> str:
+    ranks, steps = len(run.ranks), max((len(run.step_ids(rank)) for rank in run.ranks), default=0)
+    return (
+        f"{_many(ranks, 'rank')} \N{MULTIPLICATION SIGN} {_many(run.blocks, 'block')}, {_many(steps, 'step')}"
+    )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _tick(clock: object) -> Condition:
+    clock = clock if isinstance(clock, Mapping) else {}
+    tick = clock.get("tick_ns")
+    return Condition(
+        "tick", "not known" if tick is None else f"{_short(tick)} ns", f"clock {_short(clock.get('name'))}"
+    )
+
+
+def _verdict(run: RecordedRun) -> Condition:
+    tone = {"complete": "good", "incomplete": "poor"}.get(run.verdict, "bad")
+    return Condition("verdict", run.verdict, "\n".join(run.notes)[:_LONGEST_DETAIL], tone)
+
+
+def _losses(run: RunLike) -> Condition:
+    losses = run.losses
+    found = [kind for kind in LOSS_KINDS if losses.get(kind.name)]
+    words = [f"{kind.name.replace('_', ' ')} {losses[kind.name]:,}" for kind in found]
+    missing = losses.get("missing_ranks") or []
+    if missing:
+        words.append(f"missing ranks {len(missing):,}")
+    if not words:
+        return Condition("losses", "none", tone="good")
+    details = [f"{kind.name.replace('_', ' ')}: {kind.meaning}" for kind in found]
+    bad = missing or any(kind.severity == "data_loss" for kind in found)
+    return Condition(
+        "losses", ", ".join(words), "\n".join(details)[:_LONGEST_DETAIL], "bad" if bad else "poor"
+    )
+
+
+def _short(value: Any) -> str:
+    if value in (None, "", {}, []):
+        return "not known"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "\N{HORIZONTAL ELLIPSIS}"

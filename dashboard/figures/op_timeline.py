@@ -1,0 +1,202 @@
+"""The op timeline: when each op of a layer loads, waits, computes and sends, over all chosen launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import pyarrow as pa
+
+from musetrace.dashboard.figures.axes import left_margin_px, time_axis
+from musetrace.dashboard.figures.op_rows import BAR_PX, Bar, OpRow, arrange
+from musetrace.dashboard.figures.wording import US, exact_ns, shown
+from musetrace.dashboard.theme import KindStyle, Theme, template, theme
+
+_TOP_PX, _BOTTOM_PX, _RIGHT_PX = 34, 44, 24
+_LABEL_CHARACTERS = 24
+_WHISKER_SHIFT_PX = 2.0
+_TIMES = tuple(f"{edge}_p{percent}_ns" for edge in ("begin", "end") for percent in (10, 50, 90))
+# Stop marks closer than this share of the axis are set one above the other.
+_MARK_SHARE = 0.025
+
+_HOVER = (
+    "<b>%{customdata[0]}</b> %{customdata[1]}<br>"
+    "ns     %{customdata[2]}<br>"
+    "begin  %{customdata[3]}<br>"
+    "end    %{customdata[4]}<br>"
+    "median duration %{customdata[5]} ns<br>"
+    "n %{customdata[6]}, %{customdata[7]}<extra></extra>"
+)
+
+
+def op_timeline_figure(table: pa.Table, stops: Sequence[str], theme_name: str) -> go.Figure:
+    """Draw an answer of ``musetrace.analysis.op_timeline``.
+
+    A bar runs from the median begin to the median end; whiskers show p10 to p90 of the begin (upper half of
+    the bar) and of the end (lower half); the blocks that run it stand in brackets when not all do. ``stops``
+    are the ops to be numbered, in order. x is in us from the launch's begin; hover gives the exact ns.
+    """
+    look = theme(theme_name)
+    rows = arrange(table.to_pylist())
+    bars = [bar for row in rows for bar in row.bars]
+    span_us = _span_us(bars)
+    figure = go.Figure(
+        [
+            *(trace for kind, style in look.kinds.items() for trace in _kind_traces(kind, style, bars)),
+            _whiskers("begin", -_WHISKER_SHIFT_PX, bars, look),
+            _whiskers("end", _WHISKER_SHIFT_PX, bars, look),
+            _block_counts(bars, look),
+        ]
+    )
+    _mark_stops(figure, rows, stops, span_us, look)
+    _lay_out(figure, rows, stops, span_us, theme_name)
+    return figure
+
+
+def _span_us(bars: Sequence[Bar]) -> tuple[float, float]:
+    first = min((bar.values["begin_p10_ns"] for bar in bars), default=0) / US
+    last = max((bar.values["end_p90_ns"] for bar in bars), default=1) / US
+    return min(first, 0.0), max(last, first + 0.001)
+
+
+def _kind_traces(kind: str, style: KindStyle, bars: Sequence[Bar]) -> list[go.Bar | go.Scatter]:
+    """The bars of a kind, and unseen points in their middles, so that the thinnest bar can be hovered."""
+    mine = [bar for bar in bars if _drawn_as(bar.values["kind"]) == kind]
+    if not mine:
+        return []
+    begin = [bar.values["begin_p50_ns"] / US for bar in mine]
+    length = [(bar.values["end_p50_ns"] - bar.values["begin_p50_ns"]) / US for bar in mine]
+    shared = {
+        "y": [bar.y_px for bar in mine],
+        "customdata": [_hover_texts(bar) for bar in mine],
+        "hovertemplate": _HOVER,
+        "name": kind,
+    }
+    marker: dict[str, Any] = {
+        "color": style.fill,
+        "line": {"color": style.line, "width": 1},
+        "cornerradius": 1.5,
+    }
+    if style.hatch:
+        marker["pattern"] = {"shape": style.hatch, "fgcolor": style.line, "size": 5, "solidity": 0.25}
+    middle = [first + half / 2 for first, half in zip(begin, length, strict=True)]
+    return [
+        go.Bar(base=begin, x=length, width=BAR_PX, orientation="h", marker=marker, **shared),
+        go.Scatter(
+            x=middle, mode="markers", marker={"size": BAR_PX, "opacity": 0, "color": style.line}, **shared
+        ),
+    ]
+
+
+def _drawn_as(kind: str) -> str:
+    return kind if kind in theme(None).kinds else "compute"
+
+
+def _hover_texts(bar: Bar) -> list[str]:
+    values = bar.values
+    times = [exact_ns(values[name]) for name in _TIMES]
+    width = max(map(len, times))
+    lines = [
+        "  ".join(text.rjust(width) for text in texts)
+        for texts in (("p10", "p50", "p90"), times[:3], times[3:])
+    ]
+    blocks = f"{values['blocks']:,} of {values['blocks_total']:,} blocks"
+    duration = exact_ns(values["dur_p50_ns"])
+    return [shown(values["op"]), shown(values["kind"]), *lines, duration, f"{values['n']:,}", blocks]
+
+
+def _whiskers(edge: str, shift_px: float, bars: Sequence[Bar], look: Theme) -> go.Scatter:
+    low, middle, high = ([bar.values[f"{edge}_p{percent}_ns"] for bar in bars] for percent in (10, 50, 90))
+    return go.Scatter(
+        x=[ns / US for ns in middle],
+        y=[bar.y_px + shift_px for bar in bars],
+        mode="markers",
+        marker={"size": 1, "opacity": 0},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [(b - a) / US for a, b in zip(middle, high, strict=True)],
+            "arrayminus": [(b - a) / US for a, b in zip(low, middle, strict=True)],
+            "color": look.soft_ink,
+            "thickness": 1,
+            "width": 2,
+        },
+        opacity=0.75,
+        hoverinfo="skip",
+        name=f"{edge} p10 to p90",
+    )
+
+
+def _block_counts(bars: Sequence[Bar], look: Theme) -> go.Scatter:
+    partial = [bar for bar in bars if bar.values["blocks"] < bar.values["blocks_total"]]
+    return go.Scatter(
+        x=[bar.values["end_p90_ns"] / US for bar in partial],
+        y=[bar.y_px for bar in partial],
+        text=[f"\N{NO-BREAK SPACE}({bar.values['blocks']:,})" for bar in partial],
+        mode="text",
+        textposition="middle right",
+        textfont={"size": 10, "color": look.soft_ink},
+        hoverinfo="skip",
+        cliponaxis=False,
+        name="blocks",
+    )
+
+
+def _mark_stops(
+    figure: go.Figure, rows: Sequence[OpRow], stops: Sequence[str], span_us: tuple[float, float], look: Theme
+) -> None:
+    """A number above the plot and a line down to the stop's row, where its wait typically ends."""
+    last_on_level = [span_us[0] - span_us[1]] * 2
+    for number, op in enumerate(stops, start=1):
+        row = next((row for row in rows if row.op == op), None)
+        waits = [bar.values["end_p50_ns"] for bar in row.bars if bar.values["kind"] == "wait"] if row else []
+        if row is None or not waits:
+            continue
+        x = min(waits) / US
+        level = int(x - last_on_level[0] < _MARK_SHARE * (span_us[1] - span_us[0]))
+        last_on_level[level] = x
+        figure.add_shape(
+            type="line", x0=x, x1=x, y0=0, y1=row.top_px, layer="below",
+            line={"color": look.faint_ink, "width": 1, "dash": "2px,3px"},
+        )  # fmt: skip
+        figure.add_annotation(
+            x=x, y=1, yref="paper", yshift=9 + 15 * level, width=13, height=12, borderpad=1,
+            text=str(number), font={"size": 10, "color": look.paper}, bgcolor=look.soft_ink, showarrow=False,
+        )  # fmt: skip
+
+
+def _lay_out(
+    figure: go.Figure,
+    rows: Sequence[OpRow],
+    stops: Sequence[str],
+    span_us: tuple[float, float],
+    theme_name: str,
+) -> None:
+    look = theme(theme_name)
+    for row in rows[1:]:
+        figure.add_shape(
+            type="line", xref="paper", x0=0, x1=1, y0=row.top_px, y1=row.top_px, layer="below",
+            line={"color": look.grid, "width": 1},
+        )  # fmt: skip
+    labels = [shown(row.op, _LABEL_CHARACTERS) for row in rows]
+    marked = [
+        f"<b>{label}</b>" if row.op in stops else label for row, label in zip(rows, labels, strict=True)
+    ]
+    height_px = rows[-1].bottom_px if rows else 0
+    figure.update_layout(
+        template=template(theme_name),
+        barmode="overlay",
+        height=height_px + _TOP_PX + _BOTTOM_PX,
+        margin={"l": left_margin_px([row.op[:_LABEL_CHARACTERS] for row in rows]), "r": _RIGHT_PX,
+                "t": _TOP_PX, "b": _BOTTOM_PX},
+        hoverdistance=12,
+        xaxis=time_axis(span_us, "\N{MICRO SIGN}s from the launch's begin"),
+        yaxis={
+            "range": [height_px, 0],
+            "fixedrange": True,
+            "tickvals": [row.middle_px for row in rows],
+            "ticktext": marked,
+            "ticklabelstandoff": 8,
+        },
+    )  # fmt: skip

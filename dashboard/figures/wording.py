@@ -1,0 +1,31 @@
+"""Text inside a figure: names made harmless, numbers exact."""
+
+from __future__ import annotations
+
+import html
+
+US = 1_000.0  # ns in one us
+_LONGEST_NAME = 60
+
+
+def shown(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A name as Plotly must be given it, so that it appears literally.
+
+    Plotly reads ``<b>``, ``<a>`` and entities in every text, and ``%{...}`` in a template: pass the result as
+    data (``text``, ``customdata``, a tick), never as part of a template.
+    """
+    if len(name) > longest:
+        name = name[: longest - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return html.escape(
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name), quote=False
+    )
+
+
+def exact_ns(value: int | None) -> str:
+    """An integer number of ns with its thousands marked, ``12,345``; a dash for None."""
+    return "\N{EN DASH}" if value is None else f"{value:,}"
+
+
+def many(number: int, one: str, several: str = "") -> str:
+    """``1 block``, ``1,024 blocks``."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

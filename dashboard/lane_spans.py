@@ -1,0 +1,198 @@
+"""The spans of one launch as lanes: a row per block of each rank, or a row per warp of one block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from musetrace.abi import JobTable
+from musetrace.analysis.rows import op_and_kind
+from musetrace.analysis.run_like import RunLike
+from musetrace.errors import AnalysisError
+
+Ints = npt.NDArray[np.int64]
+
+FLAG_OK = 0
+# More spans than this are not drawn one by one; then only every k-th block is.
+MOST_SPANS = 40_000
+
+
+@dataclass(frozen=True)
+class LaneChoice:
+    """Which rows: every block of every rank, of one ``rank``, or every warp of one ``block`` of a rank."""
+
+    rank: int | None = None
+    block: int | None = None
+
+    @property
+    def per_warp(self) -> bool:
+        """Whether a row is a warp."""
+        return self.block is not None
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row. ``warp`` is None where the row is a whole block."""
+
+    rank: int
+    block: int
+    warp: int | None
+
+
+@dataclass(frozen=True)
+class JobName:
+    """What to call a job: its name, op and kind."""
+
+    job: str
+    op: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class LaneSpans:
+    """Sound spans, sorted by row and begin.
+
+    ``row``, ``begin_ns``, ``end_ns``, ``warp`` and ``job`` are int64[n]; times are ns from ``origin_ns``, the
+    earliest begin of the launch on the ranks that are shown. ``names`` has an entry for each job id.
+    ``flagged`` spans were left out; only one block in ``stride`` is in it.
+    """
+
+    lanes: tuple[Lane, ...]
+    per_warp: bool
+    origin_ns: int
+    row: Ints
+    begin_ns: Ints
+    end_ns: Ints
+    warp: Ints
+    job: Ints
+    names: dict[int, JobName]
+    flagged: int
+    stride: int
+
+    def kind_of(self, index: int) -> str:
+        """The kind of a span."""
+        return self.names[int(self.job[index])].kind
+
+
+def lane_spans(
+    run: RunLike, step: int, launch: int, choice: LaneChoice, *, most_spans: int = MOST_SPANS
+) -> LaneSpans:
+    """The spans of one launch of a step.
+
+    Ranks are placed by the clock that stamped them: where each has its own, the error between them is in it.
+
+    Raises:
+        AnalysisError: no rank that was chosen stamped this launch.
+    """
+    ranks = run.ranks if choice.rank is None else (choice.rank,)
+    found = [part for rank in ranks if (part := _of_rank(run, rank, step, launch, choice)) is not None]
+    if not found:
+        raise AnalysisError(f"launch {launch} of step {step} left no stamps on {_ranks_named(choice)}")
+    stride = 1 if choice.per_warp else max(1, -(-sum(len(part.job) for part in found) // most_spans))
+    lanes = _lanes(run, [part.rank for part in found], choice, stride, found)
+    return _joined(run, found, lanes, choice, stride)
+
+
+@dataclass(frozen=True)
+class _RankSpans:
+    rank: int
+    launch_begin_ns: int
+    block: Ints
+    warp: Ints
+    job: Ints
+    begin_ns: Ints
+    end_ns: Ints
+    flagged: int
+
+
+def _of_rank(run: RunLike, rank: int, step: int, launch: int, choice: LaneChoice) -> _RankSpans | None:
+    begin_ns = _launch_begin_ns(run.launches(rank), step, launch)
+    if not begin_ns:
+        return None
+    steps = run.steps(rank)
+    base_ns = int(steps["base_ns"][steps["step"].to_pylist().index(step)].as_py())
+    batch = run.spans(rank, step)
+    chosen = _column(batch, "launch") == launch
+    if choice.block is not None:
+        chosen &= _column(batch, "block") == choice.block
+    sound = chosen & (_column(batch, "flag") == FLAG_OK)
+    block, warp, job, begin, dur = (
+        _column(batch, name)[sound] for name in ("block", "warp", "job", "begin", "dur")
+    )
+    absolute = base_ns + begin
+    flagged = int(chosen.sum()) - int(sound.sum())
+    return _RankSpans(rank, begin_ns, block, warp, job, absolute, absolute + dur, flagged)
+
+
+def _launch_begin_ns(launches: pa.Table, step: int, launch: int) -> int:
+    chosen = (launches["step"].to_numpy() == step) & (launches["launch"].to_numpy() == launch)
+    begins = launches["begin_ns"].to_numpy()[chosen]
+    return int(begins[0]) if len(begins) else 0
+
+
+def _lanes(
+    run: RunLike, ranks: list[int], choice: LaneChoice, stride: int, found: list[_RankSpans]
+) -> tuple[Lane, ...]:
+    if choice.block is not None:
+        stamping = {warp for job in run.job_table.jobs for warp in job.stamped_by}
+        warps = sorted(stamping.union(*(part.warp.tolist() for part in found)))
+        return tuple(Lane(rank, choice.block, warp) for rank in ranks for warp in warps)
+    return tuple(Lane(rank, block, None) for rank in ranks for block in range(0, run.blocks, stride))
+
+
+def _joined(
+    run: RunLike, found: list[_RankSpans], lanes: tuple[Lane, ...], choice: LaneChoice, stride: int
+) -> LaneSpans:
+    numbers = {
+        (lane.rank, lane.block if lane.warp is None else lane.warp): row for row, lane in enumerate(lanes)
+    }
+    rows = np.concatenate(
+        [_rows(part, part.warp if choice.per_warp else part.block, numbers) for part in found]
+    )
+    begin, end, warp, job = (
+        np.concatenate([getattr(part, name) for part in found])
+        for name in ("begin_ns", "end_ns", "warp", "job")
+    )
+    order = np.lexsort((begin, rows))
+    order = order[rows[order] >= 0]
+    origin_ns = min(part.launch_begin_ns for part in found)
+    return LaneSpans(
+        lanes=lanes,
+        per_warp=choice.per_warp,
+        origin_ns=origin_ns,
+        row=rows[order],
+        begin_ns=begin[order] - origin_ns,
+        end_ns=end[order] - origin_ns,
+        warp=warp[order],
+        job=job[order],
+        names={int(number): job_name(run.job_table, int(number)) for number in np.unique(job)},
+        flagged=sum(part.flagged for part in found),
+        stride=stride,
+    )
+
+
+def _rows(part: _RankSpans, key: Ints, numbers: dict[tuple[int, int], int]) -> Ints:
+    """The row of each span, -1 for one that has none."""
+    row_of = np.full(int(key.max(initial=0)) + 1, -1, dtype=np.int64)
+    for (rank, number), row in numbers.items():
+        if rank == part.rank and number < len(row_of):
+            row_of[number] = row
+    return row_of[key]
+
+
+def job_name(table: JobTable, job: int) -> JobName:
+    """The name, op and kind of a job; ``job#N`` where the table does not have it."""
+    return JobName(table.job_name(job), *op_and_kind(table, job))
+
+
+def _ranks_named(choice: LaneChoice) -> str:
+    return "any rank" if choice.rank is None else f"rank {choice.rank}"
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Ints:
+    values: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
+    return values.astype(np.int64)

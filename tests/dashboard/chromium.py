@@ -1,0 +1,64 @@
+"""Headless Chromium through Playwright: no profile of anybody, and nothing asked of any other machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, Page, sync_playwright
+
+ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+GRAPHS = ("op-graph", "lane-graph")
+
+
+def chromium_path() -> str | None:
+    """The browser of the environment (CHROMIUM), or the system's; None when there is none."""
+    path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    return path if Path(path).is_file() else shutil.which("chromium")
+
+
+@contextmanager
+def chromium(width: int = 1440, height: int = 1000, scheme: str = "light") -> Iterator[BrowserContext]:
+    """A new browser with an empty user folder."""
+    with tempfile.TemporaryDirectory(prefix="chromium-") as folder, sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            folder,
+            executable_path=chromium_path(),
+            args=list(ARGUMENTS),
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            device_scale_factor=1,
+        )
+        try:
+            yield context
+        finally:
+            context.close()
+
+
+def wait_until_drawn(page: Page) -> None:
+    """Until the last callback has answered and both graphs show its figure."""
+    page.wait_for_function(
+        """(graphs) => graphs.every((id) => {
+            const plot = document.querySelector(`#${id} .js-plotly-plot`);
+            if (!plot || !plot._fullLayout || !plot.data) return false;
+            const loading = document.querySelector(`#${id}[data-dash-is-loading]`);
+            return plot.data.concat(plot.layout.annotations || []).length > 0 && !loading;
+        })""",
+        arg=list(GRAPHS),
+        timeout=30_000,
+    )
+    # Two frames: what was set is painted.
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

@@ -1,0 +1,167 @@
+"""The page in headless Chromium: what a user sees, and what leaves the machine (nothing)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import HOSTILE
+
+pytest.importorskip("playwright")
+
+from chromium import chromium_path
+from playwright.sync_api import Page
+from site_visits import OP_DATA, Site
+
+from musetrace.dashboard.figures.wording import shown
+from musetrace.dashboard.theme import theme
+from musetrace.store import Run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
+]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(stack)
+
+
+def test_the_kind_picker_changes_rows_and_address_and_back_goes_back(site: Site, decode_path: Path) -> None:
+    with site.visit(decode_path) as visit:
+        assert {"attention", "stop1", "stop5", "kv_write"} <= set(visit.ticks())
+        assert "losses\nnone" in visit.page.locator(".top").inner_text()
+        visit.choose("op-kind", "entry")
+        assert visit.ticks() == ["entry", "qkv", "kv_write"]
+        assert visit.page.url.endswith("?kind=entry")
+        visit.page.go_back()
+        visit.page.wait_for_function("() => location.search === ''")
+        visit.settle()
+        assert "attention" in visit.ticks()
+
+
+def test_a_link_restores_the_view(site: Site, decode_path: Path) -> None:
+    with site.visit(decode_path) as visit:
+        visit.choose("op-kind", "global")
+        visit.choose("op-rank", "rank 1")
+        visit.choose("lane-launch", "entry")
+        visit.choose("lane-rows", "warps of rank 1, block 2")
+        address, ticks, lanes = visit.page.url, visit.ticks(), visit.ticks("lane-graph")
+    chosen = {
+        "op-kind": "global",
+        "op-rank": "rank 1",
+        "op-step": "all steps",
+        "lane-launch": "entry",
+        "lane-rows": "warps of rank 1, block 2",
+    }
+    with site.visit(decode_path, "?" + urlsplit(address).query) as visit:
+        assert {picker: visit.page.locator(f"#{picker}").inner_text().strip() for picker in chosen} == chosen
+        assert visit.ticks() == ticks
+        warps = ["rank 1  warp 0", *(f"warp {i}" for i in (1, 2, 3, 4, 8))]
+        assert visit.ticks("lane-graph") == lanes == warps
+
+
+def test_hover_shows_exact_nanoseconds(site: Site, tiny_path: Path) -> None:
+    with site.visit(tiny_path) as visit:
+        compute_y = visit.page.evaluate(f"() => {OP_DATA}.find(t => t.name === 'compute').y[0]")
+        visit.hover("op-graph", 600.0, compute_y)
+        label = visit.page.locator("#op-graph .hovertext")
+        label.wait_for()
+        # 1,000,123,461 and 1,001,234,567 with the launch's begin, 1,000,000,000, taken off.
+        text = label.text_content() or ""
+        assert text.count("123,461") == 3
+        assert text.count("1,234,567") == 3
+        assert "1,111,106" in text
+        assert "1 of 1 blocks" in text
+
+
+def test_the_lanes_readout_shows_exact_nanoseconds(site: Site, decode_path: Path, decode: Run) -> None:
+    launches, spans = decode.launches(0).to_pylist(), decode.spans(0, 1).to_pylist()
+    begin_ns = next(one["begin_ns"] for one in launches if (one["step"], one["launch"]) == (1, 2))
+    job = [job.name for job in decode.job_table.jobs].index("gemm1_load")
+    span = next(one for one in spans if (one["launch"], one["block"], one["job"]) == (2, 3, job))
+    begin = decode.steps(0)["base_ns"][1].as_py() + span["begin"] - begin_ns
+    with site.visit(decode_path) as visit:
+        visit.hover("lane-graph", (begin + span["dur"] / 2) / 1000, 3.25)
+        readout = visit.page.locator("#lane-readout data")
+        readout.first.wait_for()
+        exact = [int(value.get_attribute("value") or "") for value in readout.all()]
+        assert exact == [begin, begin + span["dur"], span["dur"]]
+        assert "gemm1_load" in visit.page.locator("#lane-readout").inner_text()
+
+
+def has_look(page: Page, name: str) -> None:
+    """Waits until the page's ground and the compute bars have the colours of a theme."""
+    look = theme(name)
+    ground = f"rgb({', '.join(str(int(look.paper[i : i + 2], 16)) for i in (1, 3, 5))})"
+    page.wait_for_function(
+        "([ground, fill]) => getComputedStyle(document.body).backgroundColor === ground"
+        f" && {OP_DATA}.find(t => t.name === 'compute').marker.color === fill",
+        arg=[ground, look.kinds["compute"].fill],
+        timeout=10_000,
+    )
+
+
+def test_the_theme_follows_the_system_and_the_button(site: Site, decode_path: Path) -> None:
+    with site.visit(decode_path) as visit:
+        page, toggle = visit.page, visit.page.locator("#theme-toggle")
+        has_look(page, "light")
+        page.emulate_media(color_scheme="dark")
+        has_look(page, "dark")
+        toggle.click()
+        has_look(page, "light")
+        toggle.click()
+        page.emulate_media(color_scheme="light")
+        has_look(page, "dark")
+        page.reload()
+        visit.settle()
+        has_look(page, "dark")
+        toggle.click()
+        has_look(page, "light")
+
+
+def test_hostile_names_are_shown_literally_and_do_nothing(site: Site, hostile_path: Path) -> None:
+    with site.visit(hostile_path) as visit:
+        page = visit.page
+        visit.choose("op-kind", HOSTILE[0])
+        ticks = visit.ticks()
+        for name in ("<b>bold</b>", "gemm<128,64>", "%{x}", "&lt;b&gt;", "javascript:alert(3)"):
+            assert name in ticks
+        assert HOSTILE[0] in page.locator(".top").inner_text()
+        rows = page.evaluate(
+            f"() => {OP_DATA}.filter(t => t.type === 'bar')"
+            ".flatMap(t => t.customdata.map((d, i) => [d[0], t.base[i] + t.x[i] / 2, t.y[i]]))"
+        )
+        for name in ("%{x}", "%{customdata[0]}", "<b>bold</b>"):
+            _, x, y = next(row for row in rows if row[0] == shown(name))
+            visit.hover("op-graph", x, y)
+            page.wait_for_function(
+                "(name) => document.querySelector('#op-graph .hovertext')?.textContent.includes(name)",
+                arg=name,
+            )
+        visit.choose("lane-rows", "warps of rank 0, block 0")
+        visit.hover("lane-graph", 8.0, 4.5)
+        page.locator("#lane-readout data").first.wait_for()
+        assert page.locator("img, a[href*=evil], svg a, [onerror], [onload]").count() == 0
+
+
+def test_an_empty_run_says_so_whatever_the_address_asks_for(site: Site, empty_path: Path) -> None:
+    with site.visit(empty_path, "?kind=%3Cimg%20src=x%20onerror=alert(1)%3E&rows=../../etc") as visit:
+        assert "Nothing was stamped" in (visit.page.locator("#op-graph").text_content() or "")
+        assert "incomplete" in visit.page.locator(".top").inner_text()
+
+
+def test_the_page_fits_a_narrow_window(site: Site, decode_path: Path) -> None:
+    with site.visit(decode_path) as visit:
+        for width in (900, 1440):
+            visit.page.set_viewport_size({"width": width, "height": 900})
+            visit.page.wait_for_function(
+                "(width) => Math.abs(document.querySelector('#op-graph .main-svg').clientWidth - width) < 80",
+                arg=width,
+            )
+            assert visit.page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
