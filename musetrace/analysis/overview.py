@@ -1,0 +1,120 @@
+"""How long steps and launches take, before any question about what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from musetrace.analysis.answer import answer, spread, spread_fields
+from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.selection import Ignored, LaunchColumns, Selection, check_step, chosen_ranks
+
+Ints = npt.NDArray[np.int64]
+
+_STEP_FIELDS = [("clock", pa.string()), ("n", pa.uint64()), *spread_fields("step")]
+_LAUNCH_FIELDS = [
+    ("kind", pa.string()),
+    ("layers", pa.uint32()),
+    ("n", pa.uint64()),
+    *spread_fields("launch"),
+    ("gap_n", pa.uint64()),
+    *spread_fields("gap"),
+]
+
+
+def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None) -> pa.Table:
+    """One row per clock (``device``, ``host``): exact percentiles of a step's length over steps x ranks.
+
+    Device: from the step's first time to its last; a step without stamps is not counted.
+    Host: the two times that the program's own clock gave. A clock that saw no step has no row.
+
+    Meaning: what a user of the model feels (host) and what the kernel is answerable for (device). The
+    difference is launch and host work before and after. It lies about steps whose last launches were lost
+    (see the losses).
+
+    Raises:
+        AnalysisError: the run has no such rank or step.
+    """
+    ends = {"device": ("base_ns", "end_ns"), "host": ("host_begin_ns", "host_end_ns")}
+    rows: list[dict[str, object]] = []
+    ranks = chosen_ranks(run, Selection(rank=rank))
+    check_step(run, ranks, step)
+    tables = [run.steps(one) for one in ranks]
+    for clock, (first, last) in ends.items():
+        times = np.concatenate(
+            [_step_lengths(table, step, first, last) for table in tables] or [np.zeros(0, np.int64)]
+        )
+        if len(times):
+            rows.append({"clock": clock, "n": len(times), **spread("step", nearest_rank(times))})
+    return answer(run, _STEP_FIELDS, rows, Ignored())
+
+
+def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = None) -> pa.Table:
+    """One row per layer kind, in the order of a step: a launch's length, and the gap to the next launch.
+
+    A launch lasts from its first time to its last on one rank (block headers and stamps). ``gap_*`` is the
+    begin of the step's next launch minus the end of this one, on the same rank: negative where they overlap
+    (PDL). A launch whose successor was lost has no gap. ``layers`` counts the distinct layers of the kind.
+
+    Meaning: lengths plus gaps make up the step. The first header is written when a block is running, so the
+    launch latency of the hardware is in the gap. Launches without stamps are not counted.
+
+    Raises:
+        AnalysisError: the run has no such rank or step.
+    """
+    ranks = chosen_ranks(run, Selection(rank=rank))
+    check_step(run, ranks, step)
+    launches = [_launch_lengths(LaunchColumns.of(run.launches(one)), step) for one in ranks]
+    kind = np.concatenate([one.kind for one in launches]) if launches else np.zeros(0, dtype=object)
+    kinds = dict.fromkeys(kind.tolist())
+    rows = [_launch_row(name, launches) for name in kinds]
+    return answer(run, _LAUNCH_FIELDS, rows, Ignored())
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """The stamped launches of one rank, and the gaps after those whose successor is there too."""
+
+    kind: npt.NDArray[Any]
+    layer: Ints
+    length_ns: Ints
+    gap_kind: npt.NDArray[Any]
+    gap_ns: Ints
+
+
+def _launch_lengths(columns: LaunchColumns, step: int | None) -> _Launches:
+    wanted = columns.stamped if step is None else columns.stamped & (columns.step == step)
+    columns = columns.take(np.flatnonzero(wanted))
+    followed = (np.diff(columns.step) == 0) & (np.diff(columns.launch) == 1)
+    gap_ns = columns.begin_ns[1:] - columns.end_ns[:-1]
+    length_ns = columns.end_ns - columns.begin_ns
+    return _Launches(columns.kind, columns.layer, length_ns, columns.kind[:-1][followed], gap_ns[followed])
+
+
+def _launch_row(kind: str, launches: list[_Launches]) -> dict[str, object]:
+    lengths = np.concatenate([one.length_ns[one.kind == kind] for one in launches])
+    gaps = np.concatenate([one.gap_ns[one.gap_kind == kind] for one in launches])
+    layers = np.concatenate([one.layer[one.kind == kind] for one in launches])
+    return {
+        "kind": kind,
+        "layers": len(np.unique(layers)),
+        "n": len(lengths),
+        **spread("launch", nearest_rank(lengths)),
+        "gap_n": len(gaps),
+        **spread("gap", nearest_rank(gaps)),
+    }
+
+
+def _step_lengths(table: pa.Table, step: int | None, first: str, last: str) -> Ints:
+    """The lengths of the steps in scope whose two times are there and in order."""
+    number, begin, end = (table[name].to_numpy().astype(np.int64) for name in ("step", first, last))
+    wanted = (begin > 0) & (end >= begin)
+    if step is not None:
+        wanted &= number == step
+    lengths: Ints = (end - begin)[wanted]
+    return lengths

@@ -1,0 +1,196 @@
+"""Which launches a question is about, and their spans, one step of one rank at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from musetrace.analysis.run_like import RunLike
+from musetrace.errors import AnalysisError
+
+FLAG_OK = 0
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A question's scope; None means all."""
+
+    layer_kind: str | None = None
+    rank: int | None = None
+    step: int | None = None
+
+
+@dataclass
+class Ignored:
+    """Counts what an answer left out, for its metadata."""
+
+    spans: int = 0
+
+
+@dataclass(frozen=True)
+class StepSpans:
+    """The sound spans of the selected launches of one (rank, step).
+
+    Times are ns from the step's base. ``launch`` indexes the ``launch_*`` arrays, which hold the selected
+    launches that were stamped, in the order of their ids.
+    """
+
+    rank: int
+    step: int
+    base_ns: int
+    launch_id: Ints
+    launch_begin: Ints
+    launch_end: Ints
+    launch_blocks: Ints  # blocks that reported
+    begin: Ints
+    end: Ints
+    job: Ints
+    launch: Ints
+    block: Ints
+
+
+def chosen_ranks(run: RunLike, selection: Selection) -> tuple[int, ...]:
+    """The ranks in scope. Raises AnalysisError when the run has no data of the one asked for."""
+    if selection.rank is None:
+        return run.ranks
+    if selection.rank not in run.ranks:
+        raise AnalysisError(f"no rank {selection.rank} in this run: it has {_listed(run.ranks)}")
+    return (selection.rank,)
+
+
+def step_spans(run: RunLike, selection: Selection, ignored: Ignored) -> Iterator[StepSpans]:
+    """The spans in scope, one (rank, step) at a time; flagged ones are left out and counted in ``ignored``.
+
+    Raises AnalysisError for a rank, step or layer kind that the run does not have.
+    """
+    ranks = chosen_ranks(run, selection)
+    launches = {rank: LaunchColumns.of(run.launches(rank)) for rank in ranks}
+    check_step(run, ranks, selection.step)
+    _check_kind(launches, selection)
+    for rank in ranks:
+        bases = step_bases(run.steps(rank))
+        for step in run.step_ids(rank):
+            if selection.step is not None and step != selection.step:
+                continue
+            chosen = launches[rank].chosen(step, selection.layer_kind)
+            if len(chosen):
+                yield _load(run, rank, step, bases[step], launches[rank].take(chosen), ignored)
+
+
+def step_bases(steps: pa.Table) -> dict[int, int]:
+    """The base of each step in ns, by step id."""
+    return dict(zip(steps["step"].to_pylist(), steps["base_ns"].to_pylist(), strict=True))
+
+
+@dataclass(frozen=True)
+class LaunchColumns:
+    """One rank's launches as arrays, sorted by (step, launch)."""
+
+    step: Ints
+    launch: Ints
+    layer: Ints
+    kind: npt.NDArray[Any]
+    begin_ns: Ints
+    end_ns: Ints
+    blocks: Ints
+    stamped: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> LaunchColumns:
+        """The columns of a ``launches`` table."""
+        step, launch = _ints(table["step"]), _ints(table["launch"])
+        begin, end = _ints(table["begin_ns"]), _ints(table["end_ns"])
+        kind = np.asarray(table["kind"].to_pylist(), dtype=object)
+        stamped = (begin > 0) & (end >= begin)
+        columns = (step, launch, _ints(table["layer"]), kind, begin, end, _ints(table["blocks"]), stamped)
+        return cls(*columns).take(np.lexsort((launch, step)))
+
+    def chosen(self, step: int, layer_kind: str | None) -> Ints:
+        """Indices of the stamped launches of a step, of one kind or of all."""
+        first, last = np.searchsorted(self.step, (step, step + 1))
+        wanted = self.stamped[first:last]
+        if layer_kind is not None:
+            wanted = wanted & (self.kind[first:last] == layer_kind)
+        indices: Ints = np.flatnonzero(wanted) + first
+        return indices
+
+    def take(self, indices: Ints) -> LaunchColumns:
+        """The launches at ``indices``."""
+        return LaunchColumns(*(getattr(self, column.name)[indices] for column in fields(self)))
+
+
+def _load(
+    run: RunLike, rank: int, step: int, base_ns: int, launches: LaunchColumns, ignored: Ignored
+) -> StepSpans:
+    batch = run.spans(rank, step)
+    index = np.full(1 << 16, -1, dtype=np.int64)
+    index[launches.launch] = np.arange(len(launches.launch))
+    launch = index[_column(batch, "launch")]
+    in_scope = launch >= 0
+    sound = in_scope & (_column(batch, "flag") == FLAG_OK) & (_column(batch, "block") < run.blocks)
+    ignored.spans += int(in_scope.sum()) - int(sound.sum())
+    keep: slice | npt.NDArray[np.bool_] = slice(None) if sound.all() else sound
+    begin = _column(batch, "begin")[keep].astype(np.int64)
+    return StepSpans(
+        rank=rank,
+        step=step,
+        base_ns=base_ns,
+        launch_id=launches.launch,
+        launch_begin=launches.begin_ns - base_ns,
+        launch_end=launches.end_ns - base_ns,
+        launch_blocks=launches.blocks,
+        begin=begin,
+        end=begin + _column(batch, "dur")[keep].astype(np.int64),
+        job=_column(batch, "job")[keep].astype(np.int64),
+        launch=launch[keep],
+        block=_column(batch, "block")[keep].astype(np.int64),
+    )
+
+
+def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _ints(column: pa.ChunkedArray) -> Ints:
+    values: Ints = column.to_numpy().astype(np.int64)
+    return values
+
+
+def check_step(run: RunLike, ranks: tuple[int, ...], step: int | None) -> None:
+    """Raises AnalysisError when a step was asked for that none of the ranks has."""
+    if step is None:
+        return
+    known = sorted({known for rank in ranks for known in run.step_ids(rank)})
+    if step not in known:
+        raise AnalysisError(f"no step {step} in this run: it has {_listed(known)}")
+
+
+def _check_kind(launches: dict[int, LaunchColumns], selection: Selection) -> None:
+    if selection.layer_kind is None:
+        return
+    kinds: set[str] = set()
+    for columns in launches.values():
+        in_step = columns.kind if selection.step is None else columns.kind[columns.step == selection.step]
+        kinds.update(in_step.tolist())
+    if selection.layer_kind not in kinds:
+        has = ", ".join(sorted(kinds)) or "none"
+        raise AnalysisError(f"no launch of kind {selection.layer_kind!r} in what was chosen: it has {has}")
+
+
+def _listed(numbers: tuple[int, ...] | list[int]) -> str:
+    """``0-3, 7`` for (0, 1, 2, 3, 7); ``none`` for nothing."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"

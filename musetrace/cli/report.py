@@ -1,0 +1,132 @@
+"""``musetrace report``: where the time of a run went, as a page of text."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from musetrace import analysis
+from musetrace.cli.chart import legend
+from musetrace.cli.command import Command, add_json_option, exit_code_of
+from musetrace.cli.conditions import condition_lines, labelled, loss_lines, loss_summary, totals
+from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
+from musetrace.cli.sections import ahead_lines, block_lines, launch_lines, op_lines, step_lines, stop_lines
+from musetrace.cli.text import wrap
+from musetrace.store import Run, open_run
+
+
+class ReportCommand(Command):
+    """Conditions first; steps, each kind of launch, stops, blocks, loads; losses last."""
+
+    name = "report"
+    help = "print where the time of a run went"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare what to report on."""
+        parser.add_argument("run", help="the run's folder")
+        parser.add_argument("--kind", help="only launches of this kind: sliding, global, entry, head")
+        parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+        parser.add_argument("--step", type=int, metavar="N", help="only this step")
+        add_width_option(parser)
+        add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the report."""
+        screen = screen_of(args)
+        run = open_run(args.run)
+        answers = ask(run, kind=args.kind, rank=args.rank, step=args.step)
+        if args.json:
+            print_json(document(run, args, answers))
+        else:
+            print_lines(page(run, args, answers, screen))
+        return exit_code_of(run.verdict)
+
+
+Answers = dict[str, Any]
+Section = Callable[[pa.Table, Screen], list[str]]
+
+_STOPS = "stops: how long a rank waits for the others, and how often its data came last"
+_BLOCKS = "blocks: where their time goes, us per launch"
+_LOADS = "loads: how long before its op's compute, across how many ops, during which"
+
+
+def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> Answers:
+    """All questions of a report; ``ops`` by kind of launch, every other one a table."""
+    launches = analysis.launch_times(run, rank=rank, step=step)
+    kinds = launches["kind"].to_pylist() if kind is None else [kind]
+    stops = analysis.stops(run, layer_kind=kind, step=step)
+    return {
+        "steps": analysis.step_times(run, rank=rank, step=step),
+        "launches": launches if kind is None else launches.filter(pc.equal(launches["kind"], kind)),
+        "ops": {one: analysis.op_timeline(run, layer_kind=one, rank=rank, step=step) for one in kinds},
+        "stops": stops if rank is None else stops.filter(pc.equal(stops["rank"], rank)),
+        "blocks": analysis.block_busy(run, layer_kind=kind, rank=rank, step=step),
+        "loads_ahead": analysis.ring_ahead(run, layer_kind=kind, rank=rank, step=step),
+    }
+
+
+def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, Any]:
+    """The report as JSON: every answer's rows, times in ns."""
+    manifest = run.manifest
+    names = ("recording_id", "device", "model", "build", "stamps", "clock", "recorded_at")
+    return {
+        "run": str(run.path),
+        "verdict": run.verdict,
+        "conditions": {
+            **{name: manifest.get(name) for name in names},
+            "tick_ns": analysis.tick_ns(run),
+            "ranks": list(run.ranks),
+            "blocks": run.blocks,
+            **totals(run),
+        },
+        "scope": {"kind": args.kind, "rank": args.rank, "step": args.step},
+        "ignored_spans": analysis.ignored_spans(answers["blocks"]),
+        "steps": answers["steps"].to_pylist(),
+        "launches": answers["launches"].to_pylist(),
+        "ops": {kind: table.to_pylist() for kind, table in answers["ops"].items()},
+        "stops": answers["stops"].to_pylist(),
+        "blocks": answers["blocks"].to_pylist(),
+        "loads_ahead": answers["loads_ahead"].to_pylist(),
+        "losses": run.losses,
+        "notes": list(run.notes),
+    }
+
+
+def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -> list[str]:
+    """The report as lines."""
+    lines = wrap(f"musetrace report: {screen.shown(run.path)} is {run.verdict}", screen.width)
+    lines += condition_lines(run, screen, most_lines=2)
+    lines += labelled("losses", loss_summary(run), screen)
+    scope = {"kind": args.kind, "rank": args.rank, "step": args.step}
+    chosen = ", ".join(f"{name} {screen.shown(value)}" for name, value in scope.items() if value is not None)
+    if chosen:
+        lines += labelled("only", chosen, screen)
+    for titles, table, section in _sections(answers, screen):
+        if table.num_rows:
+            wrapped = [line for title in titles for line in wrap(title, screen.width, indent="  ")]
+            lines += ["", *wrapped, *section(table, screen)]
+    if not answers["launches"].num_rows:
+        lines += ["", "no launch left a stamp: there are only host times to report"]
+    ignored = analysis.ignored_spans(answers["blocks"])
+    lines += ["", *loss_lines(run, screen, all_kinds=False)]
+    return lines + ([f"{ignored:,} spans with a flag are in none of these numbers"] if ignored else [])
+
+
+def _sections(answers: Answers, screen: Screen) -> list[tuple[list[str], pa.Table, Section]]:
+    """Titles, answer and form of each section, in the order of the page."""
+    ops: list[tuple[list[str], pa.Table, Section]] = []
+    for kind, table in answers["ops"].items():
+        title = f"{screen.shown(kind)} launch: us from its begin, over blocks x layers x steps x ranks"
+        ops.append(([title] if ops else [legend(screen.unicode), "", title], table, op_lines))
+    return [
+        ([], answers["steps"], step_lines),
+        ([], answers["launches"], launch_lines),
+        *ops,
+        ([_STOPS], answers["stops"], stop_lines),
+        ([_BLOCKS], answers["blocks"], block_lines),
+        ([_LOADS], answers["loads_ahead"], ahead_lines),
+    ]

@@ -1,0 +1,71 @@
+"""Random small runs: touching, nested, empty, flagged spans, ties, empty blocks, ranks without a launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.unit.fake_run import SMALL_JOBS, UNKNOWN_JOB, FakeRun, Launch, Span
+
+KINDS = ("sliding", "global")
+JOBS = (*range(len(SMALL_JOBS)), UNKNOWN_JOB)
+
+
+@st.composite
+def launches(draw: st.DrawFn, ranks: tuple[int, ...], blocks: int) -> list[Launch]:
+    found = []
+    for step in draw(st.sampled_from([(0,), (4,), (3, 7)])):
+        for launch in range(draw(st.sampled_from([1, 1, 2, 3]))):
+            kind = draw(st.sampled_from(KINDS))
+            begin = draw(
+                st.integers(1, 12)
+            )  # later than a span may begin: a warp was quicker than the header
+            for rank in ranks:
+                if draw(st.integers(0, 9)):  # else: this rank lost the launch
+                    reported = draw(st.sampled_from([blocks, blocks, max(blocks - 1, 0)]))
+                    end = begin + draw(st.integers(0, 40))
+                    stamped = draw(st.integers(0, 9)) > 0
+                    found.append(Launch(rank, step, launch, launch + 2, kind, begin, end, reported, stamped))
+    return found
+
+
+@st.composite
+def spans(draw: st.DrawFn, of: list[Launch], blocks: int) -> list[Span]:
+    if not of:
+        return []
+    # Few jobs at few times, so that the cases that matter (ties, one op on several ranks) come often.
+    jobs = draw(st.sampled_from([JOBS, (2, 3, UNKNOWN_JOB), (7, 8), (0, 2, 4, 5, 6, 10), (4, 6, 10)]))
+    latest, longest = draw(st.sampled_from([(40, 12), (4, 3)]))
+    one = st.builds(
+        lambda launch, block, job, begin, dur, flag: Span(
+            launch.rank, launch.step, launch.launch, block, job, begin, 0 if flag else dur, flag
+        ),
+        st.sampled_from(of),
+        st.integers(0, blocks - 1),
+        st.sampled_from(jobs),
+        st.integers(0, latest),
+        st.integers(0, longest),
+        st.sampled_from([0] * 12 + [1, 2, 3, 4, 5]),
+    )
+    return draw(st.lists(one, min_size=draw(st.sampled_from([0, 10, 30])), max_size=40))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> FakeRun:
+    ranks = draw(st.sampled_from([(0,), (0, 1), (0, 2), (0, 1, 2)]))
+    blocks = draw(st.sampled_from([1, 1, 2, 3]))
+    some = draw(launches(ranks, blocks))
+    missing = draw(st.sampled_from([(), (), (5,)]))
+    return FakeRun(some, draw(spans(some, blocks)), blocks, ranks, missing)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[FakeRun, dict[str, Any]]:
+    """A run and a scope that it has."""
+    run = draw(runs())
+    rank = draw(st.sampled_from([None, *run.ranks]))
+    steps = {x.step for x in run.all_launches if rank in (None, x.rank)}
+    step = draw(st.sampled_from([None, *sorted(steps)]))
+    kinds = {x.kind for x in run.all_launches if rank in (None, x.rank) and step in (None, x.step)}
+    return run, {"layer_kind": draw(st.sampled_from([None, *sorted(kinds)])), "rank": rank, "step": step}
