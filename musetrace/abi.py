@@ -1,7 +1,7 @@
 """Python's view of the stamp ABI: job tables and the layout of a stamp region.
 
-Everything comes from the compiled module (``csrc/abi``) when a run is recorded; a job table also travels in the
-run as JSON, so that a reader decodes a run of any build.
+Everything comes from the compiled module (``csrc/abi``) when a run is recorded; a job table also travels in
+the run as JSON, so that a reader decodes a run of any build.
 """
 
 from __future__ import annotations
@@ -125,9 +125,24 @@ class JobTable:
         return self.jobs[job_id].kind if 0 <= job_id < len(self.jobs) else "compute"
 
 
+def wait_sentence(report: dict[str, int], table: JobTable) -> str:
+    """A wait report (``csrc/abi/wait_report.h``) in words: who waited where, for how long, for what.
+
+    Raises KeyError or TypeError when the report lacks a field or has one that is no number.
+    """
+    site = report["site"]
+    awaits = table.jobs[site].awaits if 0 <= site < len(table.jobs) else None
+    cause = "" if awaits is None else f" for {table.job_name(awaits)}"
+    return (
+        f"rank {report['rank']:d} block {report['block']:d} warp {report['warp']:d} waited "
+        f"{report['waited_ns'] / 1e9:.1f} s in {table.job_name(site)}{cause} "
+        f"({report['got']:d} of {report['want']:d} arrived)"
+    )
+
+
 @dataclass(frozen=True)
 class StampLayout:
-    """One rank's stamp region: ``blocks`` block headers, then ``blocks x slots`` slots of ``slot_bytes`` bytes."""
+    """One rank's stamp region: block headers, then ``blocks x slots`` slots of ``slot_bytes`` bytes."""
 
     blocks: int
     slots: int

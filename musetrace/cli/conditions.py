@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from musetrace.abi import wait_sentence
 from musetrace.cli.numbers import count
 from musetrace.cli.output import Screen
 from musetrace.cli.text import fit, wrap
@@ -100,6 +101,14 @@ def loss_summary(run: Run) -> str:
     return ", ".join(words) or "none"
 
 
+def _wait_words(run: Run, report: dict[str, Any], screen: Screen) -> str:
+    """A wait report as a sentence; one of a shape that this version does not know, field by field."""
+    try:
+        return screen.shown(wait_sentence(report, run.job_table))
+    except (KeyError, TypeError, ValueError):
+        return described(report, screen)
+
+
 def loss_lines(run: Run, screen: Screen, *, all_kinds: bool) -> list[str]:
     """The table of losses with meaning and remedy for what there is, then wait reports and notes."""
     losses = run.losses
@@ -117,7 +126,7 @@ def loss_lines(run: Run, screen: Screen, *, all_kinds: bool) -> list[str]:
         text = f"{'missing_ranks':<16}{count(len(missing)):>9}  {', '.join(names)}"
         lines += wrap(text, screen.width, indent=" " * 27)
     for report in run.manifest.get("reports", [])[:_REPORTS_SHOWN]:
-        lines += wrap(f"wait report: {described(report, screen)}", screen.width, indent="      ")
+        lines += wrap(f"wait report: {_wait_words(run, report, screen)}", screen.width, indent="      ")
     for note in run.notes:
         lines += wrap(f"note: {screen.shown(note)}", screen.width, indent="      ")
     return [fit(line, screen.width) for line in lines] or ["nothing was lost"]

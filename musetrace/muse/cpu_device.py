@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from musetrace import _core
-from musetrace.abi import JobTable
+from musetrace.abi import JobTable, wait_sentence
 from musetrace.errors import DeviceError, UsageError
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.sharding import RankHead, RankLayer, shard_head, shard_layer
@@ -134,7 +134,8 @@ class LaunchTimeoutError(DeviceError):
 
     def __init__(self, report: dict[str, int]) -> None:
         self.report = report
-        super().__init__(_sentence(report))
+        sentence = wait_sentence(report, JobTable.built_in())
+        super().__init__(f"a launch was given up: {sentence}; the device is usable, run the step again")
 
 
 def clock_ns() -> int:
@@ -149,18 +150,6 @@ def measure_tick_ns(reads: int = 20_000) -> int:
     steps = steps[steps > 0]
     # The interpreter is between two reads, so the step is an upper bound; a finer clock shows by its residue.
     return int(np.gcd.reduce(steps)) if steps.size else 1
-
-
-def _sentence(report: dict[str, int]) -> str:
-    table = JobTable.built_in()
-    site, waited_s = report["site"], report["waited_ns"] / 1e9
-    awaits = table.jobs[site].awaits if site < len(table.jobs) else None
-    cause = f" for {table.job_name(awaits)}" if awaits is not None else ""
-    return (
-        f"a launch was given up: rank {report['rank']} block {report['block']} warp {report['warp']} waited "
-        f"{waited_s:.1f} s in {table.job_name(site)}{cause} ({report['got']} of {report['want']} arrived); "
-        "the device is usable, run the step again"
-    )
 
 
 def _shape(config: MuseConfig, tp: int, blocks: int, capacity: int) -> dict[str, float]:
