@@ -1,0 +1,242 @@
+"""The drain thread: takes the stamps of finished launches out of their buffers and into the journals.
+
+Whatever goes wrong here stays here. The program goes on; the recording is marked as failed, and every launch
+that is not recorded is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from musetrace.record.loss_ledger import (
+    NEVER_SUBMITTED,
+    OUT_OF_ORDER,
+    RECORDING_FAILED,
+    LossLedger,
+    LostLaunches,
+)
+from musetrace.record.rank_journal import RankJournal
+from musetrace.record.source import LaunchInfo, Lease, StampBuffer, StampSource
+from musetrace.store.payloads import Clock
+from musetrace.store.stamp_batch import StampEncoder
+
+_CLOCK_READS = 5
+_MAX_REASON_CHARS = 500
+# Buffers of launches whose end nobody saw: a kernel may still write to them, so they live on.
+_never_returned: list[StampBuffer] = []
+
+
+@dataclass
+class SubmittedLaunch:
+    """A launch in flight; ``stored`` are the ranks whose journal has it."""
+
+    lease: Lease
+    wait_done: Callable[[], None]
+    stored: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A step whose launches were all submitted before."""
+
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class WaitReported:
+    """A wait report of the device."""
+
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing follows."""
+
+    reason: str
+
+
+Item = SubmittedLaunch | StepDone | WaitReported | Stop
+
+
+class Drain:
+    """Owns the journals from ``start`` until ``join`` returns."""
+
+    def __init__(
+        self,
+        source: StampSource,
+        encoder: StampEncoder,
+        journals: Sequence[RankJournal],
+        buffers: Sequence[StampBuffer],
+        ledger: LossLedger,
+    ) -> None:
+        """``journals`` are open, one a rank; ``encoder`` is made for the source's layout."""
+        self._source = source
+        self._encoder = encoder
+        self._layout = source.layout
+        self._no_slots = np.zeros((0, source.job_table.slots), dtype=np.uint32)
+        self._buffers = buffers
+        self._ledger = ledger
+        self._queue: SimpleQueue[Item] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="musetrace-drain", daemon=True)
+        self.journals = journals
+        self.free: deque[StampBuffer] = deque(buffers)
+        self.failure: str | None = None
+        self.stamps = 0
+        self._step = 0
+
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError when there can be no more threads."""
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Queue an item; never blocks."""
+        self._queue.put(item)
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until all before a Stop is written and the journals are closed; False after the timeout."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        item = self._queue.get()
+        while not isinstance(item, Stop):
+            try:
+                self._write_losses()
+                if self.failure is None:
+                    self._take(item)
+                else:
+                    self._lose(item)
+            except BaseException as error:
+                self._fail(f"{type(error).__name__}: {error}")
+                self._lose(item)
+            item = self._queue.get()
+        self._finish(item.reason)
+
+    def _take(self, item: Item) -> None:
+        if isinstance(item, SubmittedLaunch):
+            self._take_launch(item)
+        for journal in self.journals:
+            if isinstance(item, StepDone):
+                journal.step(item.data)
+            elif isinstance(item, WaitReported):
+                journal.report(item.data)
+        failures = [journal.failure for journal in self.journals if journal.failure]
+        if failures:
+            self._fail(failures[0])
+            self._lose(item)
+
+    def _take_launch(self, item: SubmittedLaunch) -> None:
+        buffer = item.lease.buffer
+        try:
+            item.wait_done()
+        except BaseException:
+            # The launch may still be running: its stamps so far are worth having, its memory is not free.
+            buffer.usable = False
+            self._store(item, self._encode(item))
+            raise
+        in_order = item.lease.info.step >= self._step
+        lengths = self._encode(item) if in_order else []
+        buffer.memory[:] = 0
+        buffer.info = None
+        self.free.append(buffer)
+        if in_order:
+            self._step = item.lease.info.step
+            self._store(item, lengths)
+        else:
+            self._lose(item, OUT_OF_ORDER)
+
+    def _encode(self, item: SubmittedLaunch) -> list[int]:
+        """Copy the stamps of all ranks into the journals' buffers; returns the bytes they take there."""
+        info = item.lease.info
+        launch = {
+            **vars(info),
+            "epoch": item.lease.epoch,
+            "submit_ns": item.lease.submit_ns,
+            "done_ns": time.monotonic_ns(),
+        }
+        size = self._layout.region_bytes
+        lengths = []
+        for rank, journal in enumerate(self.journals):
+            region = item.lease.buffer.memory[rank * size : (rank + 1) * size]
+            headers = self._layout.headers(region)
+            slots = self._layout.stamps(region) if self._layout.slot_bytes else self._no_slots
+            lengths.append(self._encoder.encode(journal.stamp_buffer.payload, launch, headers, slots))
+            self.stamps += int(np.count_nonzero(slots))
+        return lengths
+
+    def _store(self, item: SubmittedLaunch, lengths: list[int]) -> None:
+        for rank, (journal, length) in enumerate(zip(self.journals, lengths, strict=True)):
+            if journal.launch(length):
+                item.stored.add(rank)
+
+    def _lose(self, item: Item, reason: str = RECORDING_FAILED) -> None:
+        """Count a launch as lost in every journal that does not have it."""
+        if not isinstance(item, SubmittedLaunch):
+            return
+        for rank, journal in enumerate(self.journals):
+            if rank not in item.stored:
+                item.stored.add(rank)
+                self._lose_one(journal, item.lease.info, reason)
+        # After a failure the buffer is never lent again, and is accounted for.
+        if item.lease.buffer.info is item.lease.info:
+            item.lease.buffer.usable = False
+
+    def _lose_one(self, journal: RankJournal, info: LaunchInfo, reason: str) -> None:
+        with contextlib.suppress(Exception):
+            journal.lose(LostLaunches(info.step, info.launch, 1, reason))
+
+    def _write_losses(self) -> None:
+        for lost in self._ledger.take():
+            for journal in self.journals:
+                with contextlib.suppress(Exception):
+                    journal.lose(lost)
+
+    def _fail(self, reason: str) -> None:
+        if self.failure is not None:
+            return
+        self.failure = " ".join(reason.split())[:_MAX_REASON_CHARS]
+        with contextlib.suppress(Exception):
+            line = f"recording stopped: {self.failure}; the program goes on, later launches count as lost"
+            print(f"musetrace: {line}", file=sys.stderr, flush=True)
+
+    def _finish(self, reason: str) -> None:
+        self._write_losses()
+        for buffer in self._buffers:
+            if buffer.info is not None:
+                _never_returned.append(buffer)
+            if buffer.info is not None and buffer.usable:
+                for journal in self.journals:
+                    self._lose_one(journal, buffer.info, NEVER_SUBMITTED)
+        anchor = None
+        with contextlib.suppress(Exception):
+            anchor = read_anchor(self._source)
+        for journal in self.journals:
+            with contextlib.suppress(Exception):
+                if anchor is not None:
+                    journal.clock(anchor)
+            with contextlib.suppress(Exception):
+                journal.end(f"failed: {self.failure}" if self.failure else reason)
+            journal.writer.close()
+
+
+def read_anchor(source: StampSource) -> Clock:
+    """Device and host clock at one moment: the tightest of a few readings."""
+    readings = []
+    for _ in range(_CLOCK_READS):
+        before = time.monotonic_ns()
+        device_ns = source.read_clock()
+        after = time.monotonic_ns()
+        readings.append((after - before, device_ns, before + (after - before) // 2))
+    _, device_ns, host_ns = min(readings)
+    return Clock(device_ns, host_ns, time.time_ns())

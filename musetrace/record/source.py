@@ -1,0 +1,116 @@
+"""What a device tells the recorder, and what it gets from it for each launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from musetrace.abi import JobTable, StampLayout
+from musetrace.errors import RecordError
+from musetrace.store import limits
+
+SLOT_BYTES_OF_STAMPS = {"register": 4, "store": 8, "off": 0}
+
+
+@dataclass(frozen=True)
+class StampSource:
+    """A device that stamps, as the recorder must know it before the first launch.
+
+    ``read_clock`` gives the clock of the stamps in ns. ``allocate(n)`` gives ``n`` zeroed bytes, uint8[n],
+    aligned to 128, that the device can write and the host can read: one buffer, the regions of all ranks one
+    after the other. ``slot_bytes`` is 8 for stamps kept by ``store``, 4 by ``register``, 0 for ``off``.
+    """
+
+    job_table: JobTable
+    ranks: int
+    blocks: int
+    slot_bytes: int
+    device: dict[str, Any]
+    model: dict[str, Any]
+    build: dict[str, Any]
+    clock_name: str
+    tick_ns: int
+    read_clock: Callable[[], int]
+    allocate: Callable[[int], npt.NDArray[np.uint8]]
+
+    def __post_init__(self) -> None:
+        """Refuse what the format cannot hold. Raises RecordError."""
+        slots = self.job_table.slots
+        if not 1 <= self.ranks <= limits.MAX_RANKS:
+            raise RecordError(f"{self.ranks} ranks cannot be recorded; the limit is {limits.MAX_RANKS}")
+        if not 1 <= self.blocks <= limits.MAX_BLOCKS:
+            raise RecordError(f"{self.blocks} blocks cannot be recorded; the limit is {limits.MAX_BLOCKS}")
+        if self.slot_bytes not in SLOT_BYTES_OF_STAMPS.values():
+            raise RecordError(
+                f"slot_bytes is {self.slot_bytes}; it must be 8 (store), 4 (register) or 0 (off)"
+            )
+        if slots % 2 or not 2 <= slots <= limits.MAX_SLOTS:
+            raise RecordError(
+                f"a table of {slots} slots cannot be recorded; it must be even and at most 65536"
+            )
+
+    @property
+    def layout(self) -> StampLayout:
+        """The layout of one rank's region."""
+        return StampLayout(self.blocks, self.job_table.slots, self.slot_bytes)
+
+
+@dataclass(frozen=True)
+class LaunchInfo:
+    """Which launch it is; the launches of a step are numbered from 0, ``kind`` is its kind of layer."""
+
+    step: int
+    launch: int
+    layer: int
+    kind: str
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that the store's columns cannot hold. Raises RecordError."""
+        numbers = (self.step, self.launch, self.layer)
+        if not all(is_integer(number) for number in numbers) or not isinstance(self.kind, str):
+            raise RecordError(f"{self} cannot be recorded; its numbers must be integers, its kind a string")
+        fits = (
+            0 <= self.step <= limits.MAX_STEP
+            and 0 <= self.launch < limits.MAX_LAUNCHES_PER_STEP
+            and -(1 << 15) <= self.layer < 1 << 15
+            and len(self.kind) <= limits.MAX_NAME_CHARS
+        )
+        if not fits:
+            raise RecordError(f"{self} cannot be recorded; step is u32, launch u16, layer i16")
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer of Python or numpy, and no bool."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+@dataclass
+class StampBuffer:
+    """Memory for the stamps of one launch, all ranks; ``info`` is the launch that holds it, if one does."""
+
+    memory: npt.NDArray[np.uint8]
+    info: LaunchInfo | None = None
+    usable: bool = True
+
+    @property
+    def address(self) -> int:
+        """Address of rank 0's region."""
+        return int(self.memory.ctypes.data)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A buffer lent to one launch: rank r's region is at ``address + r * region_bytes``.
+
+    The kernel writes ``epoch`` into every block header.
+    """
+
+    address: int
+    epoch: int
+    info: LaunchInfo
+    submit_ns: int
+    buffer: StampBuffer = field(repr=False)

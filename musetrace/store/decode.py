@@ -1,0 +1,187 @@
+"""From the stamps of one launch to spans. Nothing is dropped: an odd pair of stamps becomes a flagged row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from musetrace import _core
+from musetrace.abi import JobTable
+from musetrace.store import limits
+from musetrace.store.payloads import Clock, Launch
+from musetrace.store.stamp_batch import StampBatch
+
+_MAX_U64 = (1 << 64) - 1
+# A stamp may lie this far before its launch was handed a buffer or after it was seen done: device and host
+# clock are matched by anchors, and this is far above their error and far below a wrong time.
+_SLACK_NS = 1_000_000_000
+# Clocks drift apart by less than 1/1024 of the time since the anchor.
+_DRIFT_SHIFT = 10
+# Without an anchor the only reference is the launch itself, which may be long.
+_UNANCHORED_NS = 60_000_000_000
+
+U64Array = npt.NDArray[np.uint64]
+
+
+class Flag(IntEnum):
+    """What is odd about a span; analysis ignores every span whose flag is not OK."""
+
+    OK = 0
+    NO_END = 1
+    NO_BEGIN = 2
+    REVERSED = 3
+    STALE = 4
+    OUTSIDE = 5
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Spans as arrays of one length: ``begin`` and ``dur`` u64 ns, ``job`` u16, ``block`` u16, ``sm`` u16,
+    ``warp`` u8, ``flag`` u8. ``begin`` is on the device clock; ``dur`` is 0 where the flag is not OK.
+    """
+
+    begin: U64Array
+    dur: U64Array
+    job: npt.NDArray[np.uint16]
+    block: npt.NDArray[np.uint16]
+    sm: npt.NDArray[np.uint16]
+    warp: npt.NDArray[np.uint8]
+    flag: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        """Number of spans."""
+        return len(self.begin)
+
+
+def concatenate(parts: list[Spans]) -> Spans:
+    """Some spans one after the other."""
+    names = [field.name for field in fields(Spans)]
+    return Spans(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+@dataclass(frozen=True)
+class LaunchSpans:
+    """A decoded launch. ``begin_ns`` and ``end_ns`` enclose every believable time in it and are 0 when there
+    is none; ``blocks`` reported, ``stale_blocks`` had slots or a header of another launch.
+    """
+
+    launch: Launch
+    spans: Spans
+    begin_ns: int
+    end_ns: int
+    blocks: int
+    stale_blocks: int
+    overflow: int
+
+
+class PairMap:
+    """Which job and warp each slot pair is of; pairs that no job uses get a number of their own."""
+
+    def __init__(self, table: JobTable | None, pairs: int) -> None:
+        """For ``pairs`` slot pairs; without a table no pair is known."""
+        self.job = np.arange(limits.UNKNOWN_JOB_BASE, limits.UNKNOWN_JOB_BASE + pairs, dtype=np.uint16)
+        self.warp = np.full(pairs, limits.NO_WARP, dtype=np.uint8)
+        if table is None:
+            return
+        known = np.flatnonzero(table.pair_jobs[:pairs] >= 0)
+        self.job[known] = table.pair_jobs[known]
+        with_warp = np.flatnonzero(table.pair_warps[:pairs] >= 0)
+        self.warp[with_warp] = table.pair_warps[with_warp]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Device times that a launch can have had, both ends included, in ns."""
+
+    low_ns: int
+    high_ns: int
+
+    def holds(self, times: U64Array) -> npt.NDArray[np.bool_]:
+        """Whether each time lies inside."""
+        return (times >= np.uint64(self.low_ns)) & (times <= np.uint64(self.high_ns))
+
+
+def window_of(batch: StampBatch, anchor: Clock | None) -> Window:
+    """When a launch can have run: by the host's clock if there is an anchor, else around its own headers."""
+    launch = batch.launch
+    if anchor is not None and 0 < launch.submit_ns <= launch.done_ns:
+        to_device = anchor.device_ns - anchor.host_monotonic_ns
+        slack = _SLACK_NS + (abs(launch.done_ns - anchor.host_monotonic_ns) >> _DRIFT_SHIFT)
+        return _clipped(launch.submit_ns + to_device - slack, launch.done_ns + to_device + slack)
+    times = np.sort(batch.time_ns[batch.epoch == launch.epoch])
+    if len(times) == 0:
+        return Window(0, _MAX_U64)
+    middle = int(times[len(times) // 2])
+    return _clipped(middle - _UNANCHORED_NS, middle + _UNANCHORED_NS)
+
+
+def _clipped(low_ns: int, high_ns: int) -> Window:
+    return Window(min(max(low_ns, 0), _MAX_U64), min(max(high_ns, 0), _MAX_U64))
+
+
+def decode_launch(batch: StampBatch, pairs: PairMap, anchor: Clock | None) -> LaunchSpans:
+    """Pair the stamps of a launch. ``pairs`` covers at least the batch's slots."""
+    window = window_of(batch, anchor)
+    # A header of epoch 0 was never written; with slots behind it, they cannot be trusted either.
+    fresh = batch.epoch == np.uint32(batch.launch.epoch)
+    stamped = (batch.slots != 0).any(axis=1) if batch.slots.size else np.zeros(len(batch.block), dtype=bool)
+    spans, times = _pair(batch, pairs, fresh, window)
+    headers = batch.time_ns[fresh]
+    times = np.concatenate([headers[window.holds(headers)], times])
+    return LaunchSpans(
+        launch=batch.launch,
+        spans=spans,
+        begin_ns=int(times.min()) if len(times) else 0,
+        end_ns=int(times.max()) if len(times) else 0,
+        blocks=int(np.count_nonzero(fresh)),
+        stale_blocks=int(np.count_nonzero(~fresh & ((batch.epoch != 0) | stamped))),
+        overflow=int(batch.overflow[fresh].sum(dtype=np.uint64)),
+    )
+
+
+def _pair(
+    batch: StampBatch, pairs: PairMap, fresh: npt.NDArray[np.bool_], window: Window
+) -> tuple[Spans, U64Array]:
+    """The spans of a batch, and every believable stamp in it."""
+    width = batch.slots.shape[1] // 2
+    stamps = np.ascontiguousarray(batch.slots).reshape(-1, 2)
+    index = np.flatnonzero(stamps[:, 0] | stamps[:, 1])
+    row, pair = np.divmod(index, max(width, 1))
+    raw = stamps[index]
+    has_begin, has_end = raw[:, 0] != 0, raw[:, 1] != 0
+    begin, end = _widen(raw[:, 0], batch.time_ns[row]), _widen(raw[:, 1], batch.time_ns[row])
+
+    flag = np.zeros(len(index), dtype=np.uint8)
+    flag[has_begin & has_end & (end < begin)] = Flag.REVERSED
+    flag[~has_end] = Flag.NO_END
+    flag[~has_begin] = Flag.NO_BEGIN
+    flag[(has_begin & ~window.holds(begin)) | (has_end & ~window.holds(end))] = Flag.OUTSIDE
+    flag[~fresh[row]] = Flag.STALE
+
+    believed = flag < Flag.STALE
+    times = np.concatenate([begin[believed & has_begin], end[believed & has_end]])
+    spans = Spans(
+        begin=np.where(has_begin, begin, end),
+        dur=np.where(flag == Flag.OK, end - begin, np.uint64(0)),
+        job=pairs.job[pair],
+        block=batch.block[row],
+        sm=np.minimum(batch.sm, limits.MAX_SM).astype(np.uint16)[row],
+        warp=pairs.warp[pair],
+        flag=flag,
+    )
+    return spans, times
+
+
+def _widen(stamps: npt.NDArray[Any], header_ns: U64Array) -> U64Array:
+    """Full times of raw stamps: the first one not long before the block's header with these low bits.
+
+    The arithmetic of ``musetrace::abi::widen``, for arrays; both wrap around on purpose.
+    """
+    if stamps.dtype.itemsize == 8:
+        return stamps
+    base = header_ns - np.uint64(_core.abi.WIDEN_BACK_NS)
+    return base + (stamps - base.astype(np.uint32)).astype(np.uint64)

@@ -1,0 +1,124 @@
+"""Journals to store: the Arrow tables of every rank, and the manifest of what the run is and lacks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from musetrace.store import limits, losses
+from musetrace.store.journal_files import JournalFile, JournalSet, find_journals, journal_paths
+from musetrace.store.payloads import FORMAT_NAME, PayloadError, decode_json
+from musetrace.store.rank_index import TABLES, RankIndex, index_journal, table_path
+
+MANIFEST = "manifest.json"
+INDEX_VERSION = "1.0"
+_CRC_KEY = "crc32"
+_TEMPORARY = ".index-"
+_META_SECTIONS = ("stamps", "job_table", "device", "model", "build", "clock", "command", "recorded_at")
+
+
+def index_run(folder: Path) -> dict[str, Any]:
+    """Index a folder in place and return the manifest, which is written last.
+
+    Raises TraceFileError when the journals do not belong together, OSError when the folder cannot be written.
+    """
+    for left_over in folder.glob(_TEMPORARY + "*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder) as temporary:
+        manifest = index_into(folder, Path(temporary))
+        _publish(Path(temporary), folder)
+    return manifest
+
+
+def index_into(folder: Path, target: Path) -> dict[str, Any]:
+    """Index a folder's journals into another folder and return the manifest."""
+    found = find_journals(folder)
+    ranks = [(journal, index_journal(journal, target)) for journal in found.journals]
+    manifest = _manifest(found, ranks, target)
+    (target / MANIFEST).write_text(
+        json.dumps({_CRC_KEY: _crc_of(manifest), **manifest}, indent=1) + "\n", "ascii"
+    )
+    return manifest
+
+
+def fresh_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder's index, or None when none matches the journals as they are now."""
+    try:
+        status = (folder / MANIFEST).stat()
+        manifest = decode_json(
+            (folder / MANIFEST).read_bytes()[: limits.MAX_MANIFEST_BYTES], limits.MAX_MANIFEST_BYTES
+        )
+        if manifest.pop(_CRC_KEY) != _crc_of(manifest) or manifest["index_version"] != INDEX_VERSION:
+            return None
+        sizes = {folder / entry["file"]: entry["bytes"] for entry in manifest["ranks"]}
+        index_sizes = {folder / name: size for name, size in manifest["tables"].items()}
+        if any(path.stat().st_size != size for path, size in index_sizes.items()):
+            return None
+        journals = journal_paths(folder)
+        # Without journals the index is all there is.
+        if journals and not _describes(journals, sizes, manifest, status.st_mtime_ns):
+            return None
+    except (OSError, PayloadError, KeyError, TypeError, AttributeError):
+        return None
+    return manifest
+
+
+def _crc_of(manifest: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def _describes(
+    journals: list[Path], sizes: dict[Path, int], manifest: dict[str, Any], written_ns: int
+) -> bool:
+    if len(journals) != len(sizes) + len(manifest["unreadable"]) or not set(sizes) <= set(journals):
+        return False
+    for path in journals:
+        status = path.stat()
+        if status.st_mtime_ns >= written_ns or status.st_size != sizes.get(path, status.st_size):
+            return False
+    return True
+
+
+def _publish(source: Path, folder: Path) -> None:
+    # Without a manifest nobody takes the tables for an index while they are replaced.
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for table in TABLES:
+        shutil.rmtree(folder / table, ignore_errors=True)
+        (source / table).replace(folder / table)
+    (source / MANIFEST).replace(folder / MANIFEST)
+
+
+def _manifest(found: JournalSet, ranks: list[tuple[JournalFile, RankIndex]], target: Path) -> dict[str, Any]:
+    meta = next((index.meta.data for _, index in ranks if index.meta is not None), {})
+    verdicts = [index.verdict for _, index in ranks]
+    if found.missing_ranks:
+        verdicts.append(losses.INCOMPLETE)
+    if found.unreadable:
+        verdicts.append(losses.DAMAGED)
+    names = [table_path(Path(), table, journal.rank).as_posix() for journal, _ in ranks for table in TABLES]
+    return {
+        "format": FORMAT_NAME,
+        "index_version": INDEX_VERSION,
+        "recording_id": found.journals[0].recording_id,
+        "world": found.world,
+        "verdict": losses.worst(verdicts),
+        "losses": {name: sum(index.losses[name] for _, index in ranks) for name in losses.COUNTED},
+        "missing_ranks": found.missing_ranks,
+        "unreadable": list(found.unreadable),
+        **{section: meta.get(section) for section in _META_SECTIONS},
+        "ranks": [
+            {
+                "rank": journal.rank,
+                "file": journal.path.name,
+                "recording": journal.being_written,
+                **index.to_json(),
+            }
+            for journal, index in ranks
+        ],
+        "reports": [{**report, "rank": journal.rank} for journal, index in ranks for report in index.reports],
+        "tables": {name: (target / name).stat().st_size for name in names},
+    }
