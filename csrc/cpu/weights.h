@@ -34,7 +34,7 @@ struct Matrix {
                     std::size_t{count} * scale_bytes());
     }
 
-    // Row `index` of a stage image of `count` rows, as floats. e2m1 x e4m3 has at most 5 significant bits, so the
+    // Row `index` of a stage image of `count` rows, as floats. e2m1 x e4m3 has at most 6 significant bits, so the
     // product is exact in bf16 and in fp32.
     void unpack_row(const char* stage, std::uint32_t count, std::uint32_t index, float* out) const {
         const char* row = stage + std::size_t{index} * value_bytes();

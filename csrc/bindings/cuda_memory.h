@@ -1,0 +1,48 @@
+// Device memory of one call, and CUDA errors as exceptions.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <pybind11/numpy.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace musetrace::bindings {
+
+inline void check(int error, const char* what) {
+    if (error == cudaSuccess) return;
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+class DeviceMemory {
+  public:
+    explicit DeviceMemory(std::size_t bytes) : bytes_(bytes) {
+        check(cudaMalloc(&data_, bytes), "allocating device memory");
+        check(cudaMemset(data_, 0, bytes), "clearing device memory");
+    }
+    // A copy of host memory.
+    DeviceMemory(const void* data, std::size_t bytes) : bytes_(bytes) {
+        check(cudaMalloc(&data_, bytes), "allocating device memory");
+        check(cudaMemcpy(data_, data, bytes, cudaMemcpyHostToDevice), "copying to the device");
+    }
+    ~DeviceMemory() { cudaFree(data_); }
+    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(data_);
+    }
+    template <class T>
+    pybind11::array_t<T> to_host() const {
+        pybind11::array_t<T> out(static_cast<pybind11::ssize_t>(bytes_ / sizeof(T)));
+        check(cudaMemcpy(out.mutable_data(), data_, bytes_, cudaMemcpyDeviceToHost), "copying from the device");
+        return out;
+    }
+
+  private:
+    std::size_t bytes_;
+    void* data_ = nullptr;
+};
+
+}  // namespace musetrace::bindings
