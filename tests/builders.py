@@ -30,6 +30,16 @@ from musetrace.store.stamp_batch import StampEncoder
 
 RECORDING_ID = bytes(range(16))
 
+# Two ranks; a launch with an end missing, a step number left out.
+SMALL_RUN_TEXT = """
+r0 s0 l0 layer=-1 entry   b0 w0 gemm_load 1000 1100
+r0 s0 l0 layer=-1 entry   b0 w1 gemm_wait 1020 1100
+r0 s0 l1 layer=0 sliding  b0 w1 norm      2000 2010
+r0 s0 l1 layer=0 sliding  b1 w1 norm      2005 -
+r0 s2 l0 layer=0 sliding  b1 w1 norm      9000 9007
+r1 s0 l0 layer=-1 entry   b0 w0 gemm_load 1001 1102
+"""
+
 
 def small_table(slots: int = 16) -> JobTable:
     """Three jobs of op ``gemm`` and ``norm``, two warps, and at least one pair that no job uses."""
@@ -287,3 +297,10 @@ def build_run_from_text(
     table = table or JobTable.built_in()
     launches = launches_from_text(text, table, blocks, headers)
     return build_run(folder, launches, table, blocks, slot_bytes=slot_bytes, world=world, end=end)
+
+
+def launch_at(step: int, launch: int) -> LaunchStamps:
+    begin = 9_000_000_000_000 + 1000 * step + 100 * launch
+    slots = np.zeros((1, 16), dtype=np.uint64)
+    slots[0, :2] = (begin, begin + 9)
+    return LaunchStamps(step, launch, slots, np.array([begin], dtype=np.uint64), epoch=launch + 1)

@@ -121,12 +121,14 @@ class Engine:
             allocate=_allocate,
         )
 
-    def verify(self, ids: npt.NDArray[np.int64], position: int, step: int = 0) -> npt.NDArray[np.float32]:
+    def verify(
+        self, ids: npt.NDArray[np.int64], position: int, step: int | None = None
+    ) -> npt.NDArray[np.float32]:
         """Run 16 tokens through the model.
 
         Args:
             ids: int64[16], at the positions from ``position`` on; their keys and values enter the cache.
-            step: the number under which a recorder files the launches.
+            step: the number under which a recorder files the launches; None for a pass that is not recorded.
 
         Returns:
             Logits float32[16, vocab].
@@ -142,11 +144,11 @@ class Engine:
         self.device.set_residual(residual.numpy())
         layers = self.config.num_hidden_layers
         try:
-            self._launch("entry", 0, position, LaunchInfo(step, 0, -1, "entry"))
+            self._launch("entry", 0, position, _info(step, 0, -1, "entry"))
             for layer in range(layers):
-                info = LaunchInfo(step, layer + 1, layer, self.config.layer_kind(layer))
+                info = _info(step, layer + 1, layer, self.config.layer_kind(layer))
                 self._launch("layer", layer, position, info)
-            self._launch("head", layers, position, LaunchInfo(step, layers + 1, layers, "head"))
+            self._launch("head", layers, position, _info(step, layers + 1, layers, "head"))
             while self._in_flight:
                 self.device.wait(self._in_flight.popleft())
         except LaunchTimeoutError as error:
@@ -161,10 +163,10 @@ class Engine:
         if self._collector is not None:
             self._collector.step(step, begin_ns, end_ns, tokens)
 
-    def _launch(self, kind: str, layer: int, position: int, info: LaunchInfo) -> None:
+    def _launch(self, kind: str, layer: int, position: int, info: LaunchInfo | None) -> None:
         if len(self._in_flight) == LAUNCHES_IN_FLIGHT:
             self.device.wait(self._in_flight.popleft())
-        lease = None if self._collector is None else self._collector.acquire(info)
+        lease = None if self._collector is None or info is None else self._collector.acquire(info)
         address, epoch = (0, 0) if lease is None else (lease.address, lease.epoch)
         ticket = self.device.launch(kind, layer, position, self._stamps, address, epoch)
         self._in_flight.append(ticket)
@@ -173,6 +175,10 @@ class Engine:
 
     def _ended(self, ticket: int) -> Callable[[], None]:
         return partial(_wait_quietly, self.device, ticket)
+
+
+def _info(step: int | None, launch: int, layer: int, kind: str) -> LaunchInfo | None:
+    return None if step is None else LaunchInfo(step, launch, layer, kind)
 
 
 def _wait_quietly(device: CpuDevice, ticket: int) -> None:

@@ -89,6 +89,7 @@ class Drain:
         self._ledger = ledger
         self._queue: SimpleQueue[Item] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="musetrace-drain", daemon=True)
+        self._ended = threading.Event()
         self.journals = journals
         self.free: deque[StampBuffer] = deque(buffers)
         self.failure: str | None = None
@@ -105,8 +106,8 @@ class Drain:
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until all before a Stop is written and the journals are closed; False after the timeout."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        # Not the thread's own join: interrupted once, Python 3.11 takes the thread for ended ever after.
+        return self._ended.wait(timeout_s)
 
     def _run(self) -> None:
         item = self._queue.get()
@@ -121,20 +122,29 @@ class Drain:
                 self._fail(f"{type(error).__name__}: {error}")
                 self._lose(item)
             item = self._queue.get()
-        self._finish(item.reason)
+        try:
+            self._finish(item.reason)
+        finally:
+            self._ended.set()
 
     def _take(self, item: Item) -> None:
         if isinstance(item, SubmittedLaunch):
             self._take_launch(item)
-        for journal in self.journals:
-            if isinstance(item, StepDone):
+        elif isinstance(item, StepDone):
+            for journal in self.journals:
                 journal.step(item.data)
-            elif isinstance(item, WaitReported):
-                journal.report(item.data)
+        elif isinstance(item, WaitReported):
+            self._journal_of(item.data).report(item.data)
         failures = [journal.failure for journal in self.journals if journal.failure]
         if failures:
             self._fail(failures[0])
             self._lose(item)
+
+    def _journal_of(self, report: dict[str, Any]) -> RankJournal:
+        """The journal of the rank that waited; rank 0's when the report names none that there is."""
+        rank = report.get("rank")
+        known = isinstance(rank, int) and 0 <= rank < len(self.journals)
+        return self.journals[rank if known and rank is not None else 0]
 
     def _take_launch(self, item: SubmittedLaunch) -> None:
         buffer = item.lease.buffer

@@ -25,8 +25,10 @@ from musetrace.store.limits import MAX_STAMP_BYTES
 from musetrace.store.payloads import FORMAT_NAME
 from musetrace.store.stamp_batch import StampEncoder
 
-# Two launches in flight, two buffers each: one is written by the kernel while the other is drained.
-BUFFERS = 4
+# The drain thread shares the interpreter with the program and may have to wait for it: 5 ms by default
+# (sys.getswitchinterval), which is 59 launches of 85 us. With fewer buffers than that, a busy program loses
+# launches although the drain is faster than they come.
+BUFFERS = 64
 
 
 def start_drain(source: StampSource, stamps: str, output: OutputFolder, ledger: LossLedger) -> Drain:

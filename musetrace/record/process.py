@@ -22,30 +22,44 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
     Raises RecordError when it cannot be started.
     """
-    with _signals_passed_on() as receivers:
+    with _signals_passed_on() as receiver:
         try:
             process = subprocess.Popen(command, env={**os.environ, **environment})
         except OSError as error:
             raise RecordError(f"cannot start {command[0]}: {error.strerror}; check the command") from error
-        receivers.append(process)
+        receiver.is_now(process)
         code = process.wait()
     return code if code >= 0 else _SIGNAL_EXIT - code
 
 
-@contextmanager
-def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Send the signals that this process gets to the processes in the list."""
-    receivers: list[subprocess.Popen[bytes]] = []
+class _Receiver:
+    """Gets the signals of this process; those that come before the program has started wait for it."""
 
-    def pass_on(number: int, frame: Any) -> None:
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+
+    def is_now(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        while self._waiting:
+            process.send_signal(self._waiting.pop(0))
+
+    def take(self, number: int, frame: Any) -> None:
         if number == signal.SIGINT and _terminal_sends_to_group():
             return
-        for process in receivers:
-            process.send_signal(number)
+        if self._process is None:
+            self._waiting.append(number)
+        else:
+            self._process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+
+@contextmanager
+def _signals_passed_on() -> Iterator[_Receiver]:
+    """Send the signals that this process gets to a receiver."""
+    receiver = _Receiver()
+    before = {number: signal.signal(number, receiver.take) for number in _PASSED_ON}
     try:
-        yield receivers
+        yield receiver
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

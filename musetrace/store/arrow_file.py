@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from musetrace.errors import TraceFileError
+from musetrace.store.arrow_blocks import columns_of, read_batch, read_footer
+from musetrace.store.arrow_format import ArrowFormatError
+from musetrace.store.byte_source import FileSource
 
 _CRC_KEY = b"crc32"
 _METADATA = {b"musetrace": b"1.0"}
 _REMEDY = "delete manifest.json of the run, and its journals are indexed again"
-_Result = TypeVar("_Result")
 
 
 class BatchWriter:
@@ -47,23 +50,38 @@ class BatchWriter:
 
 
 class BatchReader:
-    """Random access to the batches of such a file. Raises TraceFileError for whatever is wrong with it."""
+    """Random access to the batches of such a file. Raises TraceFileError for whatever is wrong with it.
+
+    The file's headers are read here and not by pyarrow, which can be brought to crash by a damaged one.
+    """
 
     def __init__(self, path: Path, schemas: Sequence[pa.Schema]) -> None:
         """The file must have one of ``schemas``."""
         self._path = path
-        self._reader = self._guard(lambda: pa.ipc.open_file(pa.OSFile(str(path), "rb")))
-        self.schema = self._guard(lambda: self._reader.schema.remove_metadata())
-        if not self._guard(lambda: any(self.schema.equals(schema) for schema in schemas)):
+        self._source = FileSource(path)
+        weakref.finalize(self, self._source.close)
+        try:
+            columns, self._blocks = read_footer(self._source)
+        except ArrowFormatError as error:
+            raise self.damaged(str(error)) from error
+        fitting = [schema for schema in schemas if columns_of(schema) == columns]
+        if not fitting:
             raise self.damaged("it has other columns than musetrace writes")
+        self.schema = fitting[0]
 
     def __len__(self) -> int:
         """Number of batches."""
-        return int(self._reader.num_record_batches)
+        return len(self._blocks)
 
     def batch(self, index: int) -> pa.RecordBatch:
         """A batch, checked against its checksum."""
-        return self._guard(lambda: self._checked(index)).replace_schema_metadata(None)
+        try:
+            batch, metadata = read_batch(self._source, self._blocks[index], self.schema)
+        except (ArrowFormatError, pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise self.damaged(str(error).splitlines()[0]) from error
+        if metadata.get(_CRC_KEY, b"") != str(_crc_of(batch, index)).encode():
+            raise self.damaged(f"batch {index} does not match its checksum")
+        return batch
 
     def table(self) -> pa.Table:
         """All batches as one table."""
@@ -73,24 +91,6 @@ class BatchReader:
     def damaged(self, what: str) -> TraceFileError:
         """The error that says so."""
         return TraceFileError(f"cannot read {self._path}: {what}; {_REMEDY}")
-
-    def _checked(self, index: int) -> pa.RecordBatch:
-        found = self._reader.get_batch_with_custom_metadata(index)
-        batch, metadata = found.batch, found.custom_metadata or {}
-        batch.validate(full=True)
-        if metadata.get(_CRC_KEY, b"") != str(_crc_of(batch, index)).encode():
-            raise self.damaged(f"batch {index} does not match its checksum")
-        return batch
-
-    def _guard(self, action: Callable[[], _Result]) -> _Result:
-        try:
-            return action()
-        except TraceFileError:
-            raise
-        except Exception as error:
-            # Arrow meets bytes from anywhere here, and says so with almost any exception.
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise self.damaged(lines[0]) from error
 
 
 def _crc_of(batch: pa.RecordBatch, index: int) -> int:

@@ -10,6 +10,9 @@ MAX_JSON_BYTES = 64 << 10
 # 8 M slots of 8 bytes: 31 x the 132 x 256 slots of an H200 layer launch.
 MAX_STAMP_BYTES = 64 << 20
 MAX_MANIFEST_BYTES = 64 << 20
+# Of one Arrow message, and of an Arrow file (24 bytes for each step).
+MAX_HEADER_BYTES = 1 << 20
+MAX_FOOTER_BYTES = 64 << 20
 
 # u16 columns of the store, and counts of them.
 MAX_BLOCKS = (1 << 16) - 1

@@ -14,6 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.store import limits
+from musetrace.store.arrow_format import (
+    CONTINUATION,
+    PREFIX_BYTES,
+    RECORD_BATCH,
+    SCHEMA,
+    ArrowFormatError,
+    BatchLayout,
+    Column,
+    Message,
+    parse_batch,
+    parse_message,
+    parse_schema,
+)
 from musetrace.store.payloads import Launch, PayloadError, encode_json, parse_launch
 
 _LAUNCH_KEY = b"launch"
@@ -26,6 +39,7 @@ _HEADER_COLUMNS = (
     ("time_ns", pa.uint64()),
 )
 _SLOT_TYPES = {4: pa.uint32(), 8: pa.uint64()}
+_SLOT_COUNTS = range(2, limits.MAX_SLOTS + 1, 2)
 
 
 @dataclass(frozen=True)
@@ -82,77 +96,66 @@ class StampEncoder:
 
 
 def decode_stamps(payload: bytes) -> StampBatch:
-    """The batch of a STAMPS chunk, validated in full. Raises PayloadError."""
+    """The batch of a STAMPS chunk, every length checked. Raises PayloadError."""
     try:
-        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(payload))
-        schema = pa.ipc.read_schema(messages.read_next_message())
-        launch = parse_launch((schema.metadata or {}).get(_LAUNCH_KEY, b""))
-        _check_schema(schema)
-        message = messages.read_next_message()
-        if _is_compressed(message.metadata.to_pybytes()):
-            raise PayloadError("its batch is compressed")
-        batch = pa.ipc.read_record_batch(message, schema)
-        batch.validate(full=True)
-        return _to_numpy(launch, batch)
-    except PayloadError:
-        raise
-    except Exception as error:
-        # Arrow meets bytes from anywhere here, and says so with almost any exception.
+        schema, position = _message(payload, 0, SCHEMA)
+        columns, metadata = parse_schema(schema.header)
+        launch = parse_launch(metadata.get(_LAUNCH_KEY, b""))
+        slots = _check_columns(columns)
+        message, position = _message(payload, position + schema.body_bytes, RECORD_BATCH)
+        if message.body_bytes > len(payload) - position:
+            raise PayloadError("its batch reaches beyond its end")
+        layout = parse_batch(message.header, message.body_bytes)
+    except ArrowFormatError as error:
         raise PayloadError(f"not a stamp batch: {error}") from error
+    if layout.rows > limits.MAX_BLOCKS:
+        raise PayloadError(f"it has {layout.rows} blocks, the limit is {limits.MAX_BLOCKS}")
+    return _to_numpy(launch, payload, position, layout, slots)
 
 
-def _check_schema(schema: pa.Schema) -> None:
-    slots = schema.field("slots").type if "slots" in schema.names else None
-    # Arrow divides by the size of a list without looking, so it is checked before any array is made.
-    if not isinstance(slots, pa.FixedSizeListType) or not 2 <= slots.list_size <= limits.MAX_SLOTS:
-        raise PayloadError("its slots are no list")
-    if slots.list_size % 2:
-        raise PayloadError("its slots are not pairs")
-    slot_bytes = {kind: size for size, kind in _SLOT_TYPES.items()}.get(slots.value_type)
-    if slot_bytes is None or not schema.equals(stamp_schema(slots.list_size, slot_bytes)):
+def _message(payload: bytes, position: int, kind: int) -> tuple[Message, int]:
+    """The message at a position, which must be of a kind, and where its body begins."""
+    prefix = payload[position : position + PREFIX_BYTES]
+    if len(prefix) < PREFIX_BYTES:
+        raise PayloadError("it stops before its batch")
+    continuation, length = struct.unpack("<Ii", prefix)
+    body = position + PREFIX_BYTES + length
+    if continuation != CONTINUATION or not 0 < length <= limits.MAX_HEADER_BYTES or body > len(payload):
+        raise PayloadError("it is no Arrow stream")
+    message = parse_message(payload[position + PREFIX_BYTES : body])
+    if message.kind != kind or message.body_bytes < 0:
+        raise PayloadError("it is not one schema and one batch")
+    return message, body
+
+
+def _check_columns(columns: list[Column]) -> Column:
+    """Check that the columns are those of a stamp batch and return the one of the slots."""
+    slots = columns[-1] if columns else None
+    expected = [Column("block", pa.uint16(), 0), *(Column(name, kind, 0) for name, kind in _HEADER_COLUMNS)]
+    if columns[:-1] != expected or slots is None or slots.name != "slots":
         raise PayloadError("its columns are not those of a stamp batch")
+    if slots.value_type not in _SLOT_TYPES.values() or slots.list_size not in _SLOT_COUNTS:
+        raise PayloadError("its slots are not pairs of u32 or u64")
+    return slots
 
 
-def _is_compressed(metadata: bytes) -> bool:
-    """Whether a record batch message says that its buffers are compressed: they could inflate without bound.
+def _to_numpy(launch: Launch, payload: bytes, body: int, layout: BatchLayout, slots: Column) -> StampBatch:
+    # Validity and data of each column, validity of the list, validity and data of its values.
+    if len(layout.buffers) != 2 * len(_HEADER_COLUMNS) + 5:
+        raise PayloadError("its batch has other buffers than its columns")
 
-    Reads ``Message.header.compression`` of Arrow's flatbuffer, for which pyarrow has no call.
+    def values(buffer: int, kind: pa.DataType, count: int) -> npt.NDArray[Any]:
+        offset, length = layout.buffers[buffer]
+        dtype = np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+        if count * dtype.itemsize > length:
+            raise PayloadError("a column of its batch is too short")
+        return np.frombuffer(payload, dtype=dtype, count=count, offset=body + offset)
 
-    Raises struct.error.
-    """
-    message = _u32(metadata, 0)
-    header_field = message + _field(metadata, message, 2)
-    return _field(metadata, header_field + _u32(metadata, header_field), 3) != 0
-
-
-def _u32(data: bytes, offset: int) -> int:
-    return int(struct.unpack_from("<I", data, offset)[0])
-
-
-def _field(data: bytes, table: int, index: int) -> int:
-    """Offset of a table's field from the table, 0 when it is absent."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    if vtable < 0:
-        raise PayloadError("its batch header is broken")
-    entry = 4 + 2 * index
-    size = struct.unpack_from("<H", data, vtable)[0]
-    return struct.unpack_from("<H", data, vtable + entry)[0] if entry < size else 0
-
-
-def _to_numpy(launch: Launch, batch: pa.RecordBatch) -> StampBatch:
-    if batch.num_rows > limits.MAX_BLOCKS:
-        raise PayloadError(f"it has {batch.num_rows} blocks, the limit is {limits.MAX_BLOCKS}")
-    if any(column.null_count for column in batch.columns):
-        raise PayloadError("it has nulls")
-    slots = batch.column("slots")
-    flat = slots.flatten()
-    if flat.null_count or len(flat) != batch.num_rows * slots.type.list_size:
-        raise PayloadError("its slots have nulls")
-    columns = {
-        name: batch.column(name).to_numpy() for name in ("block", "epoch", "sm", "overflow", "time_ns")
+    headers = {
+        name: values(2 * place + 3, kind, layout.rows) for place, (name, kind) in enumerate(_HEADER_COLUMNS)
     }
-    if len(np.unique(columns["block"])) != batch.num_rows:
+    block = values(1, pa.uint16(), layout.rows)
+    if len(np.unique(block)) != layout.rows:
         raise PayloadError("it has a block twice")
-    return StampBatch(
-        launch=launch, slots=flat.to_numpy().reshape(batch.num_rows, slots.type.list_size), **columns
-    )
+    flat = values(len(layout.buffers) - 1, slots.value_type, layout.rows * slots.list_size)
+    return StampBatch(launch, block, **headers, slots=flat.reshape(layout.rows, slots.list_size))

@@ -21,7 +21,7 @@ with record(run, stamps="store") as recorder:
     step = 0
     while True:
         device.run_steps_unhurried(recorder, StepShift(collector, step), steps=1)
-        wait_until(lambda: len(recorder._drain.free) == 4)
+        wait_until(lambda: len(recorder._drain.free) == BUFFERS)
         say(step)
         step += 1
 """
@@ -123,7 +123,7 @@ with record(run, stamps="store") as recorder:
     collector = open_collector(recorder)
     gate = threading.Event()
     device.run_step(collector, 0)
-    wait_until(lambda: len(recorder._drain.free) == 4)
+    wait_until(lambda: len(recorder._drain.free) == BUFFERS)
     device.run_step(collector, 1, wait_done=gate.wait)
     say("stuck")
     gate.wait()

@@ -20,6 +20,8 @@ from musetrace.store.byte_source import BytesSource
 from musetrace.store.frame import CHUNK_HEADER_BYTES, FILE_HEADER_BYTES, encode_chunk_header
 from musetrace.store.frame_scanner import FrameScanner
 from musetrace.store.losses import COMPLETE, DAMAGED, INCOMPLETE
+from musetrace.store.payloads import PayloadError
+from musetrace.store.stamp_batch import decode_stamps
 from tests.builders import JournalBuilder, LaunchStamps, small_table
 
 T0 = 10**12
@@ -191,6 +193,26 @@ def test_mutants_through_the_whole_store_keep_only_true_rows(
         assert rows <= whole
         read += 1
     assert read > 250
+
+
+def test_20000_hostile_stamp_batches_are_refused_or_well_formed(journals: tuple[bytes, bytes]) -> None:
+    payload = split(journals[0])[2][CHUNK_HEADER_BYTES:]
+    assert decode_stamps(payload).slots.shape == (2, 16)
+    # Arrow's headers are the part that can hurt; the columns of two blocks are the last 300 bytes.
+    headers = len(payload) - 300
+    dice = random.Random("arrow")
+    read = 0
+    for number in range(20_000):
+        mutate = dice.choice((flip, insert, delete, zero, overwrite))
+        part = headers if number % 4 else len(payload)
+        mutant = mutate(payload[:part], dice) + payload[part:]
+        try:
+            batch = decode_stamps(mutant)
+        except PayloadError:
+            continue
+        assert batch.slots.shape[0] == len(batch.block) == len(batch.sm) == len(batch.time_ns)
+        read += 1
+    assert 0 < read < 20_000
 
 
 def test_hostile_payloads_with_good_checksums_never_crash_the_store(

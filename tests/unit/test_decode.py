@@ -62,6 +62,18 @@ def test_a_full_cache_starts_again_behind_the_prompt(engine: Engine) -> None:
     assert decoder.step(1) == first
 
 
+def test_a_prefill_within_a_recording_is_neither_recorded_nor_lost(engine: Engine, tmp_path: Path) -> None:
+    decoder = Decoder(engine, synthetic_prompt(engine.config.vocab_size, 1))
+    with musetrace.record(tmp_path / "run") as recorder:
+        engine.attach(recorder)
+        for step in range(3):
+            decoder._position = engine.device.capacity - TOKENS + 1
+            decoder.step(step)
+        result = recorder.close()
+    engine.detach()
+    assert (result.launches, result.lost_launches) == (3 * 10 * 2, 0)
+
+
 def record(path: Path, **options: object) -> musetrace.RecordingResult:
     with musetrace.record(path) as recorder:
         record_decode(recorder, DecodeOptions(steps=2, **options), lambda done, of: None)  # type: ignore[arg-type]

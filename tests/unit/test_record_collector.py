@@ -12,6 +12,7 @@ import pytest
 
 from musetrace.errors import RecordError
 from musetrace.record import record
+from musetrace.record.opening import BUFFERS
 from musetrace.record.recorder import Recorder
 from musetrace.record.source import LaunchInfo, StampSource
 from musetrace.store import open_run
@@ -60,20 +61,20 @@ def test_each_lease_has_a_buffer_of_its_own_and_a_growing_epoch(tmp_path: Path) 
     device = HostDevice(ranks=2)
     with record(tmp_path / "run", stamps="store") as recorder:
         collector = recorder.attach(device.source())
-        leases = [collector.acquire(info(0, launch)) for launch in range(4)]
+        leases = [collector.acquire(info(0, launch)) for launch in range(BUFFERS)]
         assert all(lease is not None for lease in leases)
-        assert len({lease.address for lease in leases if lease}) == 4
-        assert [lease.epoch for lease in leases if lease] == [1, 2, 3, 4]
+        assert len({lease.address for lease in leases if lease}) == BUFFERS
+        assert [lease.epoch for lease in leases if lease] == list(range(1, BUFFERS + 1))
         assert all(lease.address % 128 == 0 for lease in leases if lease)
-        assert collector.acquire(info(0, 4)) is None
+        assert collector.acquire(info(0, BUFFERS)) is None
 
 
 def test_a_drained_buffer_comes_back_clean(tmp_path: Path) -> None:
     device = HostDevice()
     with record(tmp_path / "run", stamps="store") as recorder:
         collector = recorder.attach(device.source())
-        for step in range(12):
-            wait_until(lambda: len(recorder._drain.free) == 4)
+        for step in range(BUFFERS + 8):
+            wait_until(lambda: len(recorder._drain.free) == BUFFERS)
             lease = collector.acquire(info(step))
             assert lease is not None
             assert not lease.buffer.memory.any()
@@ -124,9 +125,9 @@ def test_acquire_and_submit_never_wait_for_the_drain(tmp_path: Path) -> None:
         collector = recorder.attach(device.source())
         # The drain thread is stuck in the first launch for as long as this loop runs.
         taken = sum(device.run_step(collector, step, wait_done=gate.wait) for step in range(1000))
-        assert taken == 4
+        assert taken == BUFFERS
         gate.set()
-    assert recorder.close().lost_launches == 2996
+    assert recorder.close().lost_launches == 3000 - BUFFERS
 
 
 def test_a_lease_that_is_never_submitted_counts_as_lost(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_a_device_of_another_build_is_refused(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"allocate": lambda size: np.zeros(size + 8, dtype=np.uint8)}, "bytes for"),
-        ({"allocate": lambda size: no_memory()}, "cannot allocate 4 x"),
+        ({"allocate": lambda size: no_memory()}, "cannot allocate .* bytes for stamps"),
         ({"device": {"handle": object()}}, "cannot start the recording"),
         ({"model": {"x": float("nan")}}, "cannot start the recording"),
     ],

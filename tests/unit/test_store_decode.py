@@ -47,7 +47,10 @@ def batches(draw: st.DrawFn) -> tuple[StampBatch, JobTable | None, Clock | None]
         epoch=np.array(
             [draw(st.sampled_from([EPOCH, EPOCH, EPOCH, 0, 4])) for _ in range(blocks)], dtype=np.uint32
         ),
-        sm=np.array([draw(st.sampled_from([0, 131, 2**32 - 1])) for _ in range(blocks)], dtype=np.uint32),
+        sm=np.array(
+            [draw(st.sampled_from([0, 131, 65535, 65536, 70_000, 2**32 - 1])) for _ in range(blocks)],
+            dtype=np.uint32,
+        ),
         overflow=np.array([draw(st.integers(0, 9)) for _ in range(blocks)], dtype=np.uint32),
         time_ns=np.array([draw(headers) for _ in range(blocks)], dtype=np.uint64),
         slots=np.array(
@@ -125,6 +128,16 @@ def test_each_oddity_has_its_flag(begin: int, end: int, flag: Flag, dur: int) ->
     decoded = decode_launch(one_pair(begin, end), PairMap(small_table(2), 1), Clock(T0, T0, 0))
     assert decoded.spans.flag.tolist() == [flag]
     assert decoded.spans.dur.tolist() == [dur]
+
+
+@pytest.mark.parametrize(("offset", "flag"), [(-(10**9), 0), (-(10**9) - 1, 5), (2**32 + 10**9, 0)])
+def test_a_time_counts_as_outside_from_one_second_on(offset: int, flag: int) -> None:
+    # The launch was submitted at T0 and done 2^32 ns later, when the clocks were compared.
+    anchor = Clock(T0 + 2**32, T0 + 2**32, 0)
+    decoded = decode_launch(one_pair(T0 + offset, 0), PairMap(small_table(2), 1), anchor)
+    assert decoded.spans.flag.tolist() == [flag or Flag.NO_END]
+    later = decode_launch(one_pair(T0 + 2**32 + 10**9 + 1, 0), PairMap(small_table(2), 1), anchor)
+    assert later.spans.flag.tolist() == [Flag.OUTSIDE]
 
 
 def test_a_header_of_another_launch_makes_all_its_slots_stale() -> None:

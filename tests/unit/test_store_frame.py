@@ -120,6 +120,15 @@ def test_a_journal_is_private_locked_and_never_opened_twice(tmp_path: Path) -> N
         fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
+def test_a_closed_journal_is_unlocked_even_where_another_process_holds_it_open(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "rank-0000.mtj", ID)
+    inherited = os.dup(writer._fd)
+    writer.close()
+    with writer.path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    os.close(inherited)
+
+
 def test_a_journal_is_never_written_through_a_link(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")

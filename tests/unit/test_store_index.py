@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,31 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import musetrace.store.run as run_module
-from musetrace.errors import AnalysisError, NotARunError, TraceFileError
 from musetrace.store import open_run
 from musetrace.store.frame import ChunkType
 from musetrace.store.index import MANIFEST, index_run
 from tests import slow_reader
 from tests.builders import (
+    SMALL_RUN_TEXT,
     JournalBuilder,
     LaunchStamps,
     build_run,
     build_run_from_text,
+    launch_at,
     small_table,
     wide_table,
 )
 
 T0 = 9_000_000_000_000
 COLUMNS = ("begin", "dur", "job", "launch", "layer", "block", "sm", "warp", "flag")
-TEXT = """
-r0 s0 l0 layer=-1 entry   b0 w0 gemm_load 1000 1100
-r0 s0 l0 layer=-1 entry   b0 w1 gemm_wait 1020 1100
-r0 s0 l1 layer=0 sliding  b0 w1 norm      2000 2010
-r0 s0 l1 layer=0 sliding  b1 w1 norm      2005 -
-r0 s2 l0 layer=0 sliding  b1 w1 norm      9000 9007
-r1 s0 l0 layer=-1 entry   b0 w0 gemm_load 1001 1102
-"""
 
 
 def random_launches(seed: int, slot_bytes: int) -> list[LaunchStamps]:
@@ -101,7 +92,7 @@ def key(row: dict[str, Any]) -> tuple[int, ...]:
 
 
 def test_the_tables_of_a_small_run(tmp_path: Path) -> None:
-    run = open_run(build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2))
+    run = open_run(build_run_from_text(tmp_path / "r", SMALL_RUN_TEXT, small_table(), blocks=2))
     assert (run.verdict, run.ranks, run.blocks, run.step_ids(0), run.step_ids(1)) == (
         "complete",
         (0, 1),
@@ -157,7 +148,7 @@ def test_the_tables_of_a_small_run(tmp_path: Path) -> None:
 
 
 def test_an_index_opens_with_plain_pyarrow(tmp_path: Path) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
+    folder = build_run_from_text(tmp_path / "r", SMALL_RUN_TEXT, small_table(), blocks=2)
     index_run(folder)
     table = pa.ipc.open_file(pa.OSFile(str(folder / "spans" / "rank-0000.arrow"))).read_all()
     assert table.column("dur").to_pylist() == [100, 80, 10, 0, 7]
@@ -165,7 +156,7 @@ def test_an_index_opens_with_plain_pyarrow(tmp_path: Path) -> None:
 
 
 def test_the_same_journals_give_the_same_bytes(tmp_path: Path) -> None:
-    first = build_run_from_text(tmp_path / "a", TEXT, small_table(), blocks=2)
+    first = build_run_from_text(tmp_path / "a", SMALL_RUN_TEXT, small_table(), blocks=2)
     second = tmp_path / "b"
     shutil.copytree(first, second)
     index_run(first)
@@ -188,6 +179,12 @@ def test_a_step_beyond_4_29_s_gets_u64_columns(tmp_path: Path) -> None:
     assert run.spans(0, 1)["begin"].to_pylist() == [0, 2**32]
     assert run.spans(0, 1)["dur"].to_pylist() == [10, 7]
     assert run.spans(0, 1)["flag"].to_pylist() == [0, 0]
+
+
+def test_a_step_one_ns_too_long_for_u32_is_exact_too(tmp_path: Path) -> None:
+    text = f"r0 s0 l0 layer=0 sliding b0 w1 norm {T0} {T0 + 2**32}"
+    run = open_run(build_run_from_text(tmp_path / "r", text, small_table(), blocks=1))
+    assert run.spans(0, 0)["dur"].to_pylist() == [2**32]
 
 
 def test_a_step_of_exactly_4_29_s_fits_u32(tmp_path: Path) -> None:
@@ -216,7 +213,7 @@ def test_unbelievable_times_never_stretch_the_axis(tmp_path: Path) -> None:
 
 
 def test_without_its_meta_chunk_jobs_are_numbers(tmp_path: Path) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
+    folder = build_run_from_text(tmp_path / "r", SMALL_RUN_TEXT, small_table(), blocks=2)
     path = folder / "rank-0000.mtj"
     data = path.read_bytes()
     length = 24 + int.from_bytes(data[44:52], "little")
@@ -246,13 +243,6 @@ def test_a_job_table_that_is_not_sound_is_damage_and_jobs_are_numbers(tmp_path: 
         assert run.spans(0, 0)["job"].to_pylist() == [0x8000]
 
 
-def launch_at(step: int, launch: int) -> LaunchStamps:
-    begin = T0 + 1000 * step + 100 * launch
-    slots = np.zeros((1, 16), dtype=np.uint64)
-    slots[0, :2] = (begin, begin + 9)
-    return LaunchStamps(step, launch, slots, np.array([begin], dtype=np.uint64), epoch=launch + 1)
-
-
 def test_launches_of_a_step_may_come_in_any_order_but_only_once(tmp_path: Path) -> None:
     builder = JournalBuilder(tmp_path, small_table(), blocks=1)
     for launch in (2, 0, 1):
@@ -274,6 +264,17 @@ def test_a_launch_twice_or_after_a_later_step_is_damage(tmp_path: Path, order: A
     run = open_run(tmp_path)
     assert (run.verdict, run.losses["damaged_chunks"]) == ("damaged", 1)
     assert run.launches(0).num_rows == 1
+
+
+def test_spans_that_begin_together_stay_in_the_order_of_launch_and_slot(tmp_path: Path) -> None:
+    launches = []
+    for launch in range(20):
+        slots = np.zeros((3, 16), dtype=np.uint64)
+        slots[:, 0::2], slots[:, 1::2] = T0, T0 + 5
+        launches.append(LaunchStamps(0, launch, slots, np.full(3, T0, dtype=np.uint64), epoch=launch + 1))
+    run = open_run(build_run(tmp_path / "r", {0: launches}, small_table(), 3))
+    rows = [(row["block"], row["launch"], row["job"] & 0x7FFF) for row in run.spans(0, 0).to_pylist()]
+    assert rows == [(block, launch, pair) for block in range(3) for launch in range(20) for pair in range(8)]
 
 
 def test_a_step_with_nothing_but_losses_is_there(tmp_path: Path) -> None:
@@ -301,148 +302,6 @@ def test_reports_and_both_clock_anchors_reach_the_manifest(tmp_path: Path) -> No
     assert [anchor["device_ns"] for anchor in manifest["ranks"][0]["anchors"]] == [T0, T0 + 77]
 
 
-def test_an_index_is_made_again_when_a_journal_changes(tmp_path: Path) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-    assert open_run(folder).verdict == "complete"
-    journal = folder / "rank-0000.mtj"
-    journal.write_bytes(journal.read_bytes()[:-5])
-    assert open_run(folder).verdict == "incomplete"
-    data = bytearray(journal.read_bytes())
-    data[len(data) // 2] ^= 4
-    journal.write_bytes(data)
-    assert open_run(folder).verdict == "damaged"
-
-
-def test_a_fresh_index_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-    open_run(folder)
-    later = (folder / MANIFEST).stat().st_mtime_ns + 10**9
-    os.utime(folder / MANIFEST, ns=(later, later))
-    monkeypatch.setattr(run_module, "index_run", lambda _: pytest.fail("indexed again"))
-    assert open_run(folder).verdict == "complete"
-    for journal in folder.glob("*.mtj"):
-        journal.unlink()
-    run = open_run(folder)
-    assert run.spans(0, 0).num_rows == 4
-
-
-@pytest.mark.parametrize("damage", ["flip", "cut", "text", "older version", "gone"])
-def test_a_damaged_manifest_is_made_again(tmp_path: Path, damage: str) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-    index_run(folder)
-    path = folder / MANIFEST
-    good = path.read_text()
-    later = path.stat().st_mtime_ns + 10**9
-    changed = {
-        "flip": good.replace('"no_end": 1', '"no_end": 0'),
-        "cut": good[:100],
-        "text": "[]",
-        "older version": good.replace('"index_version": "1.0"', '"index_version": "0.9"'),
-        "gone": "",
-    }[damage]
-    assert changed != good
-    path.write_text(changed)
-    os.utime(path, ns=(later, later))
-    assert open_run(folder).losses["no_end"] == 1
-    assert path.read_text() == good
-
-
-@pytest.mark.parametrize("table", ["spans", "launches", "steps"])
-def test_a_flipped_byte_in_an_index_is_never_taken_for_data(tmp_path: Path, table: str) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-    run = open_run(folder)
-    good = (run.spans(0, 0), run.spans(0, 2), run.launches(0), run.steps(0))
-    path = folder / table / "rank-0000.arrow"
-    original = path.read_bytes()
-    refused = 0
-    for position in range(0, len(original), 3):
-        data = bytearray(original)
-        data[position] ^= 1 << position % 8
-        path.write_bytes(data)
-        hurt = run_module.Run(folder, folder, run.manifest)
-        try:
-            got = (hurt.spans(0, 0), hurt.spans(0, 2), hurt.launches(0), hurt.steps(0))
-        except (TraceFileError, AnalysisError):
-            refused += 1
-            continue
-        assert all(a.equals(b) for a, b in zip(got, good, strict=True))
-    assert refused > 10
-
-
-def test_left_overs_of_a_killed_index_are_removed(tmp_path: Path) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-    (folder / ".index-dead" / "spans").mkdir(parents=True)
-    open_run(folder)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "launches",
-        "manifest.json",
-        "rank-0000.mtj",
-        "rank-0001.mtj",
-        "spans",
-        "steps",
-    ]
-
-
-def test_a_folder_that_cannot_be_written_is_read_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-
-    def read_only(_: Path) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(run_module, "index_run", read_only)
-    run = open_run(folder)
-    temporary = run._folder
-    assert run.spans(0, 0).num_rows == 4
-    assert temporary != folder
-    assert sorted(path.name for path in folder.iterdir()) == ["rank-0000.mtj", "rank-0001.mtj"]
-    del run
-    assert not temporary.exists()
-
-
-def test_a_run_that_is_still_recorded_is_read_without_touching_its_folder(tmp_path: Path) -> None:
-    builder = JournalBuilder(tmp_path / "r", small_table(), blocks=1)
-    builder.launch(launch_at(0, 0))
-    run = open_run(tmp_path / "r")
-    assert (run.verdict, run.is_being_recorded, run.spans(0, 0).num_rows) == ("incomplete", True, 1)
-    assert [path.name for path in (tmp_path / "r").iterdir()] == ["rank-0000.mtj"]
-    builder.launch(launch_at(1, 0))
-    assert open_run(tmp_path / "r").step_ids(0) == [0, 1]
-    builder.end()
-    run = open_run(tmp_path / "r")
-    assert (run.verdict, run.is_being_recorded) == ("complete", False)
-
-
-def test_the_wrong_path_is_refused_with_a_hint(tmp_path: Path) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file.txt").write_text("hello")
-    os.mkfifo(tmp_path / "fifo")
-    index_run(folder)
-    for path, message in (
-        (folder / "rank-0000.mtj", rf"journal of one rank; name its folder, {folder}"),
-        (folder / MANIFEST, rf"manifest; name its folder, {folder}"),
-        (tmp_path / "empty", "has no journal"),
-        (tmp_path / "file.txt", "not a folder"),
-        (tmp_path / "fifo", "not a folder"),
-        (tmp_path / "nothing", "No such file"),
-        (Path("/dev/zero"), "not a folder"),
-        (Path("a\0b"), "cannot open"),
-    ):
-        with pytest.raises(NotARunError, match=message) as refusal:
-            open_run(path)
-        assert "\n" not in str(refusal.value)
-
-
-def test_a_question_about_what_is_not_there_says_what_there_is(tmp_path: Path) -> None:
-    run = open_run(build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2))
-    with pytest.raises(AnalysisError, match=r"rank 0 .* has no step 1; it has 2 steps from 0 to 2"):
-        run.spans(0, 1)
-    with pytest.raises(AnalysisError, match=r"has no rank 7; it has 0, 1"):
-        run.steps(7)
-
-
 def test_memory_of_a_long_run_is_that_of_one_step(tmp_path: Path) -> None:
     table = wide_table(64)
     builder = JournalBuilder(tmp_path, table, blocks=4)
@@ -462,7 +321,7 @@ def test_memory_of_a_long_run_is_that_of_one_step(tmp_path: Path) -> None:
 
 
 def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
-    folder = build_run_from_text(tmp_path / "r", TEXT, small_table(), blocks=2)
+    folder = build_run_from_text(tmp_path / "r", SMALL_RUN_TEXT, small_table(), blocks=2)
     index_run(folder)
     manifest = json.loads((folder / MANIFEST).read_text())
     assert (manifest["format"], manifest["world"], manifest["recording_id"]) == (

@@ -157,6 +157,13 @@ def test_swapped_doubled_and_foreign_chunks_are_damage(journal: bytes, tmp_path:
         assert set(steps) <= {0, 1}
 
 
+def test_nothing_may_follow_the_end_chunk_not_even_a_begun_chunk(journal: bytes) -> None:
+    for tail in (b"M", b"MCHK", b"MCHK" + struct.pack("<IQI", 4, 1000, 11), journal[36:]):
+        reader, records = read(journal + tail)
+        assert (reader.verdict, reader.damaged_chunks, len(records)) == ("damaged", 1, 11)
+        assert "follow its end chunk" in reader.notes[0]
+
+
 def test_totals_that_do_not_fit_are_damage(tmp_path: Path) -> None:
     for number, totals in enumerate(
         ({"chunks": 3}, {"stamp_chunks": 0}, {"launches": 9}, {"steps": 2}, {"lost_launches": 1})

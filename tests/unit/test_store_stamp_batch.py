@@ -73,6 +73,14 @@ def valid_columns(rows: int, slots: int) -> list[Any]:
     return [*columns, pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(rows * slots, dtype="u8")), slots)]
 
 
+def random_columns(slots: int) -> list[Any]:
+    random = np.random.default_rng(0)
+    columns = [pa.array([7], type=pa.uint16())]
+    columns += [pa.array(random.integers(0, 2**32, 1).astype(f"u{width}")) for width in (4, 4, 4, 8)]
+    values = pa.array(random.integers(0, 2**63, slots).astype("u8"))
+    return [*columns, pa.FixedSizeListArray.from_arrays(values, slots)]
+
+
 def launch_schema(slots: int = 4, **changes: Any) -> pa.Schema:
     launch = {**LAUNCH, **changes}
     return stamp_schema(slots, 8).with_metadata({b"launch": json.dumps(launch).encode()})
@@ -101,6 +109,8 @@ def refused() -> dict[str, bytes]:
         "a block twice": stream(schema, twice),
         "odd slots": stream(odd, cast(valid_columns(2, 3), odd)),
         "compressed": stream(schema, columns, compression="zstd"),
+        # Random bytes do not shrink, so the columns stay long enough to be mistaken for plain ones.
+        "compressed in vain": stream(schema, cast(random_columns(4), schema), compression="lz4"),
         "no launch": stream(schema.remove_metadata(), columns),
         "epoch 0": stream(launch_schema(epoch=0), columns),
         "launch beyond u16": stream(launch_schema(launch=65536), columns),
