@@ -92,7 +92,7 @@ def test_check_finds_an_index_of_other_spans(tmp_path: Path, capsys: Out) -> Non
         open_run(one)
     shutil.copy(other / "spans" / "rank-0000.arrow", run / "spans" / "rank-0000.arrow")
     page = printed(capsys, "check", run, code=1)
-    assert "its spans of step 0 differ from those of the journal" in page.replace("\n", " ")
+    assert "its spans of step 0 differ from those of the journal" in " ".join(page.split())
     assert page.splitlines()[-1].endswith("but its index is wrong")
 
 
