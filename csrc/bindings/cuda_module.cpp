@@ -7,6 +7,7 @@ namespace musetrace::bindings {
 
 void bind_stamp_probe(pybind11::module_& module);
 void bind_dequant_probe(pybind11::module_& module);
+void bind_expert_probe(pybind11::module_& module);
 
 namespace {
 
@@ -24,4 +25,5 @@ PYBIND11_MODULE(_cuda, module) {
     module.def("device_count", &device_count, "CUDA devices that can be used; 0 without a driver");
     bind_stamp_probe(module);
     bind_dequant_probe(module);
+    bind_expert_probe(module);
 }

@@ -6,22 +6,9 @@
 #include <vector>
 
 #include "sync/mbarrier.h"
+#include "sync/ring_cursor.h"
 
 namespace musetrace::sync {
-
-// Where a warp stands in the ring. Runs over the whole launch and never restarts at an op: with a stage count per op
-// that is no multiple of the ring, a cursor per op would lose the parity.
-struct RingCursor {
-    std::uint32_t stage = 0;
-    std::uint32_t parity = 0;
-
-    void advance(std::uint32_t stages) {
-        if (++stage == stages) {
-            stage = 0;
-            parity ^= 1u;
-        }
-    }
-};
 
 class Ring {
   public:

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "abi/wait_report.h"
+#include "musetrace/stamp.cuh"
 
 namespace musetrace::sync {
 
@@ -17,8 +18,8 @@ struct Waiter {
 };
 
 template <class Arch>
-[[noreturn]] void time_out(const Waiter& waiter, std::uint32_t site, std::uint64_t want, std::uint64_t got,
-                           std::uint64_t waited_ns) {
+[[noreturn]] MUSETRACE_FN void time_out(const Waiter& waiter, std::uint32_t site, std::uint64_t want, std::uint64_t got,
+                                        std::uint64_t waited_ns) {
     if (Arch::claim(&waiter.report->claimed)) {
         waiter.report->site = site;
         waiter.report->rank = waiter.rank;
@@ -35,7 +36,7 @@ template <class Arch>
 // Returns when poll() >= want. `site` is the job in which the warp waits; `pause(round)` passes the time between two
 // looks.
 template <class Arch, class Poll, class Pause>
-void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t want, Poll poll, Pause pause) {
+MUSETRACE_FN void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t want, Poll poll, Pause pause) {
     if (poll() >= want) return;
     const std::uint64_t start_ns = Arch::now_ns();
     for (std::uint32_t round = 0;; ++round) {
@@ -52,7 +53,7 @@ void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t want, Poll pol
 // is lost, the warps behind it have often waited longer, and the report must name the cause.
 inline constexpr std::uint64_t kLocalPatience = 2;
 
-inline Waiter patient(Waiter waiter) {
+MUSETRACE_FN Waiter patient(Waiter waiter) {
     waiter.budget_ns *= kLocalPatience;
     return waiter;
 }
