@@ -15,14 +15,6 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -
 TOKENS = 8
 
 
-@pytest.fixture(scope="module")
-def cuda():  # type: ignore[no-untyped-def]
-    module = pytest.importorskip("musetrace._cuda", reason="built without nvcc")
-    if module.device_count() == 0:
-        pytest.skip("no CUDA device")
-    return module
-
-
 def scale_values(scale_byte):  # type: ignore[no-untyped-def]
     """What a scale byte stands for on the device, times 2**75: every one of the 256."""
     byte = np.asarray(scale_byte, np.int64)

@@ -21,14 +21,6 @@ MULTIPLY = [("multiply", moves, IN_FLIGHT) for moves in (False, True)]
 SHAPES = [(1, 1, 512), (3, 2, 1024), (2, 7, 512), (2, 9, 1536), (3, 8, 4096), (1, 71, 4096), (132, 2, 1024)]
 
 
-@pytest.fixture(scope="module")
-def cuda():  # type: ignore[no-untyped-def]
-    module = pytest.importorskip("musetrace._cuda", reason="built without nvcc")
-    if module.device_count() == 0:
-        pytest.skip("no CUDA device")
-    return module
-
-
 def random_weights(blocks, stages, k, scales):  # type: ignore[no-untyped-def]
     """Weights fp64 [block, row block, 64, K], zero where it is not streamed, and the packed stages."""
     rng = np.random.default_rng(blocks * 10_000 + stages * 10 + k)

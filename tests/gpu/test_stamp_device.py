@@ -13,14 +13,6 @@ BLOCKS = 132
 EPOCH = 7
 
 
-@pytest.fixture(scope="module")
-def cuda():  # type: ignore[no-untyped-def]
-    module = pytest.importorskip("musetrace._cuda", reason="built without nvcc")
-    if module.device_count() == 0:
-        pytest.skip("no CUDA device")
-    return module
-
-
 @pytest.mark.parametrize(("mode", "slot_bytes"), [("store", 8), ("register", 4)])
 def test_every_job_of_every_stamping_warp_is_stamped_once(cuda, mode, slot_bytes):  # type: ignore[no-untyped-def]
     table = JobTable.built_in()
