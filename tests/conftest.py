@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -52,3 +52,12 @@ def run_cli(tmp_path: Path) -> RunCli:
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def one_torch_thread() -> Iterator[None]:
+    """Torch with one thread, for modules of many small products."""
+    from musetrace.muse import threads
+
+    with threads.one_torch_thread():
+        yield

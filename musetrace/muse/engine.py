@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import platform
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from musetrace.muse.cpu_device import (
     measure_tick_ns,
 )
 from musetrace.muse.reference import embed
+from musetrace.muse.threads import one_torch_thread
 from musetrace.muse.weights import synthesize
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, LaunchInfo, StampSource
 
@@ -73,7 +74,7 @@ class Engine:
         if self.config.hidden_size > LARGEST_HIDDEN:
             raise UsageError(f"model {self.config.name} is too large for the CPU device; use --model mini")
         self.seed = seed
-        with _one_torch_thread():
+        with one_torch_thread():
             self.weights = synthesize(self.config, seed)
         self.device = CpuDevice(
             self.weights,
@@ -139,7 +140,7 @@ class Engine:
         """
         if ids.shape != (TOKENS,):
             raise UsageError(f"a verify pass takes {TOKENS} token ids, not an array of shape {ids.shape}")
-        with _one_torch_thread():
+        with one_torch_thread():
             residual = embed(self.config, self.weights.head, torch.from_numpy(ids))
         self.device.set_residual(residual.numpy())
         layers = self.config.num_hidden_layers
@@ -196,17 +197,6 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Many small tensors: torch's threads cost more than they bring, and far more when cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _allocate(size_bytes: int) -> npt.NDArray[np.uint8]:

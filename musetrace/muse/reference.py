@@ -39,9 +39,6 @@ __all__ = [
     "verify",
 ]
 
-# Tokens of a verify pass: the last accepted one and 15 drafted ones.
-VERIFY_TOKENS = 16
-
 
 @dataclass(frozen=True)
 class LayerStates:

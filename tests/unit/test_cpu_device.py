@@ -6,7 +6,6 @@ push a value over a bf16 edge. Tolerances are in units of the output's rms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -30,12 +29,7 @@ POSITION = 96
 LAYERS = 6
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_torch_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def model(layers: int) -> ModelWeights:

@@ -6,7 +6,6 @@ Measured on the two models below: hidden states differ by at most 9.2e-6 of thei
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -151,12 +150,8 @@ def compare(config: MuseConfig) -> dict[str, Comparison]:
 
 
 @pytest.fixture(scope="module")
-def comparisons() -> Iterator[dict[str, dict[str, Comparison]]]:
-    # Threads only get in each other's way in products this small.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield {config.name: compare(config) for config in (MINI, ODD)}
-    torch.set_num_threads(threads)
+def comparisons(one_torch_thread: None) -> dict[str, dict[str, Comparison]]:
+    return {config.name: compare(config) for config in (MINI, ODD)}
 
 
 @pytest.fixture(params=["mini-prefill", "mini-verify", "odd-prefill", "odd-verify"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import pytest
@@ -29,13 +28,7 @@ every_layer = pytest.mark.parametrize("layer", LAYERS)
 every_tp = pytest.mark.parametrize("tp", [1, 2, 4])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    # Threads only get in each other's way in products this small.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.fixture(scope="module")
