@@ -4,3 +4,4 @@ from types import ModuleType
 
 abi: ModuleType
 cpu: ModuleType
+megakernel: ModuleType

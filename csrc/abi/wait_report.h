@@ -7,7 +7,7 @@
 
 namespace musetrace::abi {
 
-struct WaitReport {
+struct alignas(16) WaitReport {
     std::uint32_t claimed;  // 0 = nobody has timed out
     std::uint32_t abort;    // polled by every wait
     std::uint32_t site;     // job id of the wait, or of the job in which the warp waited
@@ -18,7 +18,9 @@ struct WaitReport {
     std::uint64_t got;
     std::uint64_t waited_ns;
 };
-static_assert(sizeof(WaitReport) == 48 && alignof(WaitReport) == 8);
-static_assert(offsetof(WaitReport, site) == 8 && offsetof(WaitReport, want) == 24);
+static_assert(sizeof(WaitReport) == 48 && alignof(WaitReport) == 16);
+// A GPU writes it in three pieces of 16 bytes (sync/gpu_arch.cuh).
+static_assert(offsetof(WaitReport, site) == 8 && offsetof(WaitReport, block) == 16);
+static_assert(offsetof(WaitReport, want) == 24 && offsetof(WaitReport, waited_ns) == 40);
 
 }  // namespace musetrace::abi

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "abi/frame.h"
+#include "abi/muse_hopper_jobs.h"
 #include "abi/muse_layer_jobs.h"
 #include "abi/wait_report.h"
 
@@ -94,6 +95,7 @@ void bind_abi(py::module_ module) {
     module.def("widen", &abi::widen, py::arg("low"), py::arg("header_ns"), "Full 64-bit time in ns of a 4-byte slot");
     py::dict tables;
     tables[abi::MuseLayer::kName] = job_table<abi::MuseLayer>(abi::kSlotMap<abi::MuseLayer>);
+    tables[abi::MuseHopper::kName] = job_table<abi::MuseHopper>(abi::kSlotMap<abi::MuseHopper>);
     module.attr("job_tables") = tables;
     bind_frame(module);
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "bindings/shape_dict.h"
 #include "cpu/device.h"
 
 namespace py = pybind11;
@@ -16,19 +17,10 @@ namespace {
 
 using cpu::Format;
 using cpu::Matrix;
-using cpu::Shape;
+using musetrace::Shape;
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;
-
-Shape shape_from(const py::dict& values) {
-    const auto u = [&](const char* key) { return values[key].cast<std::uint32_t>(); };
-    const auto f = [&](const char* key) { return values[key].cast<float>(); };
-    return {u("ranks"),    u("blocks"),       u("layers"),       u("hidden"),   u("q_heads"),  u("kv_heads"),
-            u("head_dim"), u("moe_hidden"),   u("intermediate"), u("experts"),  u("top_k"),    u("vocab"),
-            u("capacity"), u("window"),       f("rms_eps"),      f("post_eps"), f("qk_scale"), f("output_multiplier"),
-            f("softcap"),  f("routed_scale"), f("rope_theta")};
-}
 
 class PyDevice {
   public:
@@ -69,31 +61,31 @@ class PyDevice {
 
     void set_residual(const Array<float>& residual) {
         const Shape& s = device_.shape();
-        check(residual, "residual", {cpu::kTokens, s.hidden});
+        check(residual, "residual", {kTokens, s.hidden});
         device_.set_residual(residual.data());
     }
 
     Array<float> residual(std::uint32_t rank) {
         wait_idle();
-        return copy_of(device_.activations(rank).residual, {cpu::kTokens, device_.shape().hidden});
+        return copy_of(device_.activations(rank).residual, {kTokens, device_.shape().hidden});
     }
 
     Array<float> logits(std::uint32_t rank) {
         wait_idle();
-        return copy_of(device_.rank(rank).logits, {cpu::kTokens, device_.shape().vocab});
+        return copy_of(device_.rank(rank).logits, {kTokens, device_.shape().vocab});
     }
 
     py::tuple projection(std::uint32_t rank) {
         wait_idle();
         const cpu::Activations& a = device_.activations(rank);
-        return py::make_tuple(copy_of(a.q, {cpu::kTokens, device_.shape().head_columns()}),
-                              copy_of(a.gate, {cpu::kTokens, device_.shape().head_columns()}));
+        return py::make_tuple(copy_of(a.q, {kTokens, device_.shape().head_columns()}),
+                              copy_of(a.gate, {kTokens, device_.shape().head_columns()}));
     }
 
     void set_projection(std::uint32_t rank, const Array<std::uint16_t>& q, const Array<std::uint16_t>& gate) {
         const Shape& s = device_.shape();
-        check(q, "q", {cpu::kTokens, s.head_columns()});
-        check(gate, "gate", {cpu::kTokens, s.head_columns()});
+        check(q, "q", {kTokens, s.head_columns()});
+        check(gate, "gate", {kTokens, s.head_columns()});
         wait_idle();
         cpu::Activations& a = device_.activations(rank);
         std::copy(q.data(), q.data() + q.size(), a.q.begin());
@@ -230,7 +222,7 @@ void bind_cpu(py::module_ module) {
             PyErr_SetObject(failed.ptr(), report_dict(error.report).ptr());
         }
     });
-    module.attr("TOKENS") = cpu::kTokens;
+    module.attr("TOKENS") = kTokens;
     module.def("clock_ns", &stamp_clock_ns, "The clock of the host device's stamps (CLOCK_MONOTONIC), ns");
     py::class_<PyDevice>(module, "Device", "Virtual ranks of blocks whose warps are threads")
         .def(py::init<const py::dict&, std::uint32_t, std::uint32_t, std::uint64_t>(), py::arg("shape"),

@@ -4,10 +4,13 @@
 namespace musetrace::bindings {
 void bind_abi(pybind11::module_ module);
 void bind_cpu(pybind11::module_ module);
+void bind_geometry(pybind11::module_ module);
 }  // namespace musetrace::bindings
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "musetrace native core: stamp ABI and CPU device";
     musetrace::bindings::bind_abi(module.def_submodule("abi", "stamp layout, job tables, wait report, frame"));
     musetrace::bindings::bind_cpu(module.def_submodule("cpu", "the host device that runs the megakernel"));
+    musetrace::bindings::bind_geometry(
+        module.def_submodule("megakernel", "how the GPU kernel deals a layer to its blocks"));
 }

@@ -8,6 +8,8 @@ namespace musetrace::bindings {
 void bind_stamp_probe(pybind11::module_& module);
 void bind_dequant_probe(pybind11::module_& module);
 void bind_expert_probe(pybind11::module_& module);
+void bind_megakernel(pybind11::module_& module);
+void bind_baseline(pybind11::module_& module);
 
 namespace {
 
@@ -26,4 +28,6 @@ PYBIND11_MODULE(_cuda, module) {
     bind_stamp_probe(module);
     bind_dequant_probe(module);
     bind_expert_probe(module);
+    bind_megakernel(module);
+    bind_baseline(module);
 }

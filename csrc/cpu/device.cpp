@@ -206,7 +206,7 @@ void Device::run_warp_as(std::uint32_t rank, std::uint32_t block_id, std::uint32
                   ranks_,
                   ranks_[rank],
                   block(rank, block_id),
-                  {&report_, options_.budget_ns, rank, block_id, warp},
+                  {&report_, options_.budget_ns, rank, block_id, warp, &report_.abort},
                   WarpStamps<MuseLayer, kMode>(region, block_id, warp)};
     try {
         run_warp(w);

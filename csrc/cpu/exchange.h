@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/shape.h"
+#include "muse/shape.h"
 #include "sync/host_arch.h"
 #include "sync/slots.h"
 

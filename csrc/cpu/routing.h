@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/shape.h"
+#include "muse/shape.h"
 
 namespace musetrace::cpu {
 

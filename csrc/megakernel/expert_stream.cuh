@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "megakernel/dequant.cuh"
+#include "megakernel/geometry.h"
 #include "sync/gpu_ring.cuh"
 
 namespace musetrace::megakernel {
@@ -16,7 +17,6 @@ namespace musetrace::megakernel {
 inline constexpr std::uint32_t kConsumerWarps = 8;
 inline constexpr std::uint32_t kGroupsOfK = 4;
 inline constexpr std::uint32_t kUnitsPerWarp = 2;
-inline constexpr std::uint32_t kTokens = 8;
 inline constexpr std::uint32_t kGroupK = kMaxStageK / kGroupsOfK;
 inline constexpr std::uint32_t kStepsPerWarp = kGroupK / kFragmentK;
 static_assert(kGroupK == Nvfp4Unit::kScaleLoadK, "a warp's scales of a unit are one load");
@@ -29,7 +29,7 @@ using ExpertRing = sync::GpuRing<kExpertRingStages, kExpertStageBytes, kConsumer
 // B fragments of 8 tokens in shared memory, two of them (32 k) in each 16 bytes of a lane.
 inline constexpr std::uint32_t kTokenLoadK = 2 * kFragmentK;
 
-constexpr std::uint32_t token_bytes(std::uint32_t k) { return kTokens * k * 2; }
+constexpr std::uint32_t token_bytes(std::uint32_t k) { return kExpertTokens * k * 2; }
 
 // By `threads` threads, of which the caller is number `thread`: tokens bf16 [8][k] in global memory to fragments.
 __device__ __forceinline__ void store_tokens(uint4* fragments, const std::uint32_t* tokens, std::uint32_t k,
@@ -60,14 +60,15 @@ struct StageShare {
 };
 
 // `warp` counts the consumer warps: its row group is warp / 4, its K group warp % 4.
-__device__ __forceinline__ StageShare load_share(const char* stage, std::uint32_t warp, std::uint32_t lane) {
+__device__ __forceinline__ StageShare load_share(const char* stage, std::uint32_t k_of_stage, std::uint32_t warp,
+                                                 std::uint32_t lane) {
     StageShare share;
     const std::uint32_t k_group = warp % kGroupsOfK;
 #pragma unroll
     for (std::uint32_t i = 0; i < kUnitsPerWarp; ++i) {
         const std::uint32_t index = warp / kGroupsOfK * kUnitsPerWarp + i;
-        const char* unit = stage + index * Nvfp4Unit::bytes(kMaxStageK);
-        share.scales[i] = load_scales(unit, kMaxStageK, k_group, lane);
+        const char* unit = stage + index * Nvfp4Unit::bytes(k_of_stage);
+        share.scales[i] = load_scales(unit, k_of_stage, k_group, lane);
 #pragma unroll
         for (std::uint32_t load = 0; load < kStepsPerWarp / 4; ++load) {
             share.codes[i][load] = load_codes(unit, kStepsPerWarp / 4 * k_group + load, lane);
@@ -101,7 +102,7 @@ __device__ __forceinline__ void take_stages(ExpertRing& ring, const sync::Waiter
     const std::uint32_t lane = sync::lane_id();
 #pragma unroll 1
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
-        const StageShare share = load_share(ring.wait_full(waiter, site, cursor), warp, lane);
+        const StageShare share = load_share(ring.wait_full(waiter, site, cursor), kMaxStageK, warp, lane);
         ring.mark_empty(cursor);
         take(share);
     }

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kExpertThreads, 1)
     if (threadIdx.x == 0) shared.ring.init();
     __syncthreads();
     const std::uint32_t warp = threadIdx.x / kLanes;
-    const sync::Waiter waiter{input.report, input.budget_ns, 0, blockIdx.x, warp};
+    const sync::Waiter waiter{input.report, input.budget_ns, 0, blockIdx.x, warp, &input.report->abort};
     if (warp < kFirstConsumer) {
         if constexpr (kMoveRegisters) sync::give_registers_back<kLoaderRegisters>();
         if (warp == 0) load(shared, waiter, input, in_flight_bytes);

@@ -1,7 +1,7 @@
 // The GPU: what a wait, a barrier or a ring needs from the hardware. All inline assembly of the waits stands here.
 //
-// A warp waits as one. The members of GpuArch that decide something are called by its 32 lanes together and give all of
-// them the same answer: if one lane left a wait that another passes, the next matrix instruction would lack a lane.
+// A warp waits as one: its lanes look each by itself, and all of them go on or none. If one lane left a wait that
+// another passes, the next matrix instruction would lack a lane, which is an illegal instruction.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFF;
 __device__ __forceinline__ std::uint32_t lane_id() { return threadIdx.x % abi::kLanesPerWarp; }
 
 struct GpuArch {
-    // A lane by itself. System scope costs no more than the GPU's own on an H200 (280 ns a hop).
+    // System scope costs no more than the GPU's own on an H200 (280 ns a hop).
     static __device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* address) {
         std::uint32_t value;
         asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
@@ -25,37 +25,54 @@ struct GpuArch {
     static __device__ __forceinline__ void store_relaxed(std::uint32_t* address, std::uint32_t value) {
         asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
     }
-    // Only for leaving: it fences, which takes microseconds in a block that streams.
-    static __device__ __forceinline__ void store_release(std::uint32_t* address, std::uint32_t value) {
-        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-    }
+    static __device__ __forceinline__ std::uint64_t now_ns() { return stamp_clock_ns(); }
 
-    // The warp.
-    static __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* address) {
-        std::uint32_t value;
-        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-        return __shfl_sync(kAllLanes, value, 0);
+    // The warp: the same answer for all lanes.
+    static __device__ __forceinline__ bool must_leave(const Waiter& waiter, std::uint64_t budget_ns,
+                                                      std::uint64_t start_ns) {
+        return __any_sync(kAllLanes, load_relaxed(waiter.abort) != 0 || now_ns() - start_ns > budget_ns) != 0;
     }
-    static __device__ __forceinline__ std::uint64_t now_ns() { return __shfl_sync(kAllLanes, stamp_clock_ns(), 0); }
+    static __device__ __forceinline__ bool all(bool mine) { return __all_sync(kAllLanes, mine) != 0; }
 
-    // True for one lane of the one warp that turns 0 into 1.
-    static __device__ __forceinline__ bool claim(std::uint32_t* flag) {
-        return lane_id() == 0 && atomicCAS_system(flag, 0u, 1u) == 0;
-    }
     static __device__ __forceinline__ void pause(std::uint32_t) { __nanosleep(kPauseNs); }
 
-    // Ends the warp, but not before the bulk copies have landed that are under way: they write to shared memory, which
-    // the next block on this SM gets when this one is gone. A full ring of 144 KB lands in 5 us.
-    [[noreturn]] static __device__ __forceinline__ void abandon() {
-        const std::uint64_t start_ns = now_ns();
-        while (now_ns() - start_ns < kLandingNs) __nanosleep(kPauseNs);
+    // Ends the warp. It stands at every wait, so it is short: the report is three wide stores by the first lane of all
+    // that sets the abort flag. Before the end comes a while in which bulk copies land that are under way, for they
+    // write to shared memory, which the next block on this SM gets when this one is gone (a full ring of 144 KB lands
+    // in 5 us), and in which the other warps of a group are let out of the barrier where they may wait for this one.
+    [[noreturn]] static __device__ __forceinline__ void leave(const Waiter& waiter, std::uint32_t site,
+                                                              std::uint32_t want, std::uint32_t got,
+                                                              std::uint64_t start_ns) {
+        const std::uint64_t left_ns = now_ns();
+        // Read here: as threadIdx it would be kept in a register through the whole kernel, for this.
+        std::uint32_t thread;
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+        if (got < want && atomicCAS(waiter.abort, 0u, 1u) == 0) {
+            auto* report = reinterpret_cast<uint4*>(waiter.report);
+            report[0] = {1, 1, site, waiter.rank};
+            report[1] = {waiter.block, thread / abi::kLanesPerWarp, want, 0};
+            report[2] = {got, 0, static_cast<std::uint32_t>(left_ns - start_ns), 0};
+        }
+        __syncwarp();
+#pragma unroll 1
+        while (now_ns() - left_ns < kLandingNs) {
+            if (thread >= kGroupFirst) meet_without_waiting();
+            __nanosleep(kPauseNs);
+        }
         asm volatile("exit;");
         __builtin_unreachable();
     }
 
+    // The warps of a group, all threads from kGroupFirst on, meet at a hardware barrier.
+    static constexpr std::uint32_t kGroupFirst = 128, kGroupThreads = 256;
+    static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kGroupThreads) : "memory"); }
+
   private:
+    static __device__ __forceinline__ void meet_without_waiting() {
+        asm volatile("bar.arrive 1, %0;" ::"n"(kGroupThreads) : "memory");
+    }
     static constexpr std::uint32_t kPauseNs = 32;  // one tick of %globaltimer
-    static constexpr std::uint64_t kLandingNs = 50'000;
+    static constexpr std::uint64_t kLandingNs = 200'000;
 };
 
 // The hardware's mbarrier, in shared memory.
@@ -88,11 +105,10 @@ class GpuBarrier {
             : "memory");
     }
 
-    // The warp: waits for the end of the current phase of this parity (0 for the first). Each lane looks by itself and
-    // so sees what came before the end.
+    // The warp: waits for the end of the current phase of this parity (0 for the first).
     __device__ __forceinline__ void wait_parity(const Waiter& waiter, std::uint32_t site, std::uint32_t parity) {
-        const auto poll = [&] { return std::uint64_t{__all_sync(kAllLanes, try_wait(parity)) != 0}; };
-        wait<GpuArch>(patient(waiter), site, 1, poll, [](std::uint32_t) {});
+        const auto poll = [&] { return std::uint64_t{try_wait(parity)}; };
+        wait<GpuArch, kLocalPatience>(waiter, site, 1, poll, [](std::uint32_t) {});
     }
 
   private:

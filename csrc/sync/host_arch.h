@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "musetrace/stamp.cuh"
+#include "sync/wait.h"
 
 namespace musetrace::sync {
 
@@ -44,6 +45,12 @@ struct HostArch {
         return __atomic_compare_exchange_n(flag, &expected, 1u, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
     static std::uint64_t now_ns() { return stamp_clock_ns(); }
+    // A warp of the host device is one thread.
+    static bool all(bool mine) { return mine; }
+    // The launch was given up, or this wait has taken too long.
+    static bool must_leave(const Waiter& waiter, std::uint64_t budget_ns, std::uint64_t start_ns) {
+        return load_acquire(waiter.abort) != 0 || now_ns() - start_ns > budget_ns;
+    }
 
     // Warps are threads and there are more of them than cores: spin for a moment (the other side may be running
     // right now), give the core away a few times, then sleep longer and longer so that whoever works gets it.
@@ -64,7 +71,20 @@ struct HostArch {
         __builtin_ia32_pause();
 #endif
     }
-    [[noreturn]] static void abandon() { throw Abandoned{}; }
+    [[noreturn]] static void leave(const Waiter& waiter, std::uint32_t site, std::uint32_t want, std::uint32_t got,
+                                   std::uint64_t start_ns) {
+        if (load_acquire(waiter.abort) == 0 && claim(&waiter.report->claimed)) {
+            waiter.report->site = site;
+            waiter.report->rank = waiter.rank;
+            waiter.report->block = waiter.block;
+            waiter.report->warp = waiter.warp;
+            waiter.report->want = want;
+            waiter.report->got = got;
+            waiter.report->waited_ns = now_ns() - start_ns;
+            store_release(waiter.abort, 1u);
+        }
+        throw Abandoned{};
+    }
 };
 
 // A word that warps of one block wait on. Waiters spin for a moment, then sleep until it changes; a change without

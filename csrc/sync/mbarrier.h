@@ -33,7 +33,7 @@ class MBarrier {
             seen = phase_.value();
             return std::uint64_t{(seen & 1u) != parity};
         };
-        wait<HostArch>(patient(waiter), site, 1, poll, [&](std::uint32_t round) { phase_.pause(round, seen); });
+        wait<HostArch, kLocalPatience>(waiter, site, 1, poll, [&](std::uint32_t round) { phase_.pause(round, seen); });
     }
 
   private:
@@ -52,7 +52,8 @@ class Progress {
     void wait_for(const Waiter& waiter, std::uint32_t site, std::uint32_t count) const {
         std::uint32_t seen = 0;
         const auto poll = [&] { return std::uint64_t{seen = count_.value()}; };
-        wait<HostArch>(patient(waiter), site, count, poll, [&](std::uint32_t round) { count_.pause(round, seen); });
+        wait<HostArch, kLocalPatience>(waiter, site, count, poll,
+                                       [&](std::uint32_t round) { count_.pause(round, seen); });
     }
 
   private:

@@ -15,47 +15,41 @@ struct Waiter {
     std::uint32_t rank;
     std::uint32_t block;
     std::uint32_t warp;
+    // Set by the first that gives up, polled by every wait. Where the report is in pinned memory this is not.
+    std::uint32_t* abort;
 };
-
-template <class Arch>
-[[noreturn]] MUSETRACE_FN void time_out(const Waiter& waiter, std::uint32_t site, std::uint64_t want, std::uint64_t got,
-                                        std::uint64_t waited_ns) {
-    if (Arch::claim(&waiter.report->claimed)) {
-        waiter.report->site = site;
-        waiter.report->rank = waiter.rank;
-        waiter.report->block = waiter.block;
-        waiter.report->warp = waiter.warp;
-        waiter.report->want = want;
-        waiter.report->got = got;
-        waiter.report->waited_ns = waited_ns;
-        Arch::store_release(&waiter.report->abort, 1u);
-    }
-    Arch::abandon();
-}
-
-// Returns when poll() >= want. `site` is the job in which the warp waits; `pause(round)` passes the time between two
-// looks.
-template <class Arch, class Poll, class Pause>
-MUSETRACE_FN void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t want, Poll poll, Pause pause) {
-    if (poll() >= want) return;
-    const std::uint64_t start_ns = Arch::now_ns();
-    for (std::uint32_t round = 0;; ++round) {
-        const std::uint64_t got = poll();
-        if (got >= want) return;
-        if (Arch::load_acquire(&waiter.report->abort) != 0) Arch::abandon();
-        const std::uint64_t waited_ns = Arch::now_ns() - start_ns;
-        if (waited_ns > waiter.budget_ns) time_out<Arch>(waiter, site, want, got, waited_ns);
-        pause(round);
-    }
-}
 
 // A wait within a block has this many times the budget of one for another block or rank: when an arrival from outside
 // is lost, the warps behind it have often waited longer, and the report must name the cause.
-inline constexpr std::uint64_t kLocalPatience = 2;
+inline constexpr std::uint32_t kLocalPatience = 2;
 
-MUSETRACE_FN Waiter patient(Waiter waiter) {
-    waiter.budget_ns *= kLocalPatience;
-    return waiter;
+// Job tables list the jobs in the order of the layer, and a wait further down has somewhat more patience: when an
+// arrival is lost, blocks that had less to do already wait for what follows from it, and the report must name the
+// first.
+inline constexpr std::uint32_t kSites = 128;
+
+// The way out is Arch::leave: the first without an abort flag says why.
+//
+// Returns when poll() >= want, within kPatience times the budget (and a part of it more, see kSites). `site` is the job
+// in which the warp waits; `pause(round)` passes the time between two looks.
+template <class Arch, std::uint32_t kPatience = 1, class Poll, class Pause>
+MUSETRACE_FN void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t want, Poll poll, Pause pause) {
+    std::uint64_t start_ns = 0;
+    // One place that polls: on the GPU it is unrolled code, and stands in the instruction cache.
+#if defined(__CUDACC__)
+#pragma unroll 1
+#endif
+    for (std::uint32_t round = 0;; ++round) {
+        const std::uint64_t got = poll();
+        if (__builtin_expect(Arch::all(got >= want), 1)) return;
+        if (round == 0) start_ns = Arch::now_ns();
+        if (__builtin_expect(
+                Arch::must_leave(waiter, kPatience * waiter.budget_ns + waiter.budget_ns / kSites * site, start_ns),
+                0)) {
+            Arch::leave(waiter, site, static_cast<std::uint32_t>(want), static_cast<std::uint32_t>(got), start_ns);
+        }
+        pause(round);
+    }
 }
 
 }  // namespace musetrace::sync

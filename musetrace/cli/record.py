@@ -23,8 +23,28 @@ from musetrace.record.source import SLOT_BYTES_OF_STAMPS
 from musetrace.store import Run, open_run
 
 _SEPARATOR = "--"
-# What the built-in step does when nothing is said; a COMMAND takes none of these options.
-_STEP_DEFAULTS = {"device": "auto", "model": "mini", "steps": 20, "tp": 2, "blocks": 2, "seed": 0}
+# What the built-in step does when nothing is said; None leaves it to the device and the model.
+# A COMMAND takes none of these options.
+_STEP_DEFAULTS: dict[str, str | int | None] = {
+    "device": "auto",
+    "model": "mini",
+    "steps": 20,
+    "tp": None,
+    "blocks": None,
+    "seed": 0,
+    "layers": None,
+    "context": None,
+    "stop4": None,
+    "launches": None,
+}
+_NUMBERS = (
+    ("steps", "decode steps (default 20)"),
+    ("tp", "ranks that share the model (default 2, for a slice its own number)"),
+    ("blocks", "blocks of a rank (default 2 on the CPU, on a GPU its SMs divided by the ranks it holds)"),
+    ("seed", "of weights and prompt (default 0)"),
+    ("layers", "run the first N layers only, to save memory; GPU (default all)"),
+    ("context", "positions in front of the verified tokens; slice (default 4096)"),
+)
 
 
 class RecordCommand(Command):
@@ -35,7 +55,6 @@ class RecordCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the output, the built-in step's options and the command."""
-        told = _STEP_DEFAULTS
         parser.usage = "musetrace record -o RUN [options] [-- COMMAND ...]"
         parser.add_argument("-o", "--output", required=True, metavar="RUN", help="folder to make for the run")
         parser.add_argument("--force", action="store_true", help="replace RUN if it is an earlier run")
@@ -45,16 +64,7 @@ class RecordCommand(Command):
             default="register",
             help="how the device keeps its stamps (default register)",
         )
-        step = parser.add_argument_group("the built-in decode step")
-        step.add_argument("--device", choices=("auto", "cpu", "cuda"), help=f"default {told['device']}")
-        step.add_argument("--model", metavar="NAME", help=f"default {told['model']}")
-        for name, text in (
-            ("steps", "decode steps"),
-            ("tp", "ranks"),
-            ("blocks", "blocks of a rank on the CPU device"),
-            ("seed", "of weights and prompt"),
-        ):
-            step.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} (default {told[name]})")
+        _add_step_options(parser.add_argument_group("the built-in decode step"))
         parser.add_argument(
             "command",
             nargs=argparse.REMAINDER,
@@ -72,6 +82,33 @@ class RecordCommand(Command):
         return _record_step(output.path, args)
 
 
+def _add_step_options(step: argparse._ArgumentGroup) -> None:
+    step.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        help="auto (default): a GPU of compute capability 9.0 when there is one and this build can use it, "
+        "else the CPU; a slice needs a GPU",
+    )
+    step.add_argument(
+        "--model",
+        metavar="NAME",
+        help="default mini. muse-spark-open-tp8-slice: one rank of eight on one GPU, which plays back what "
+        "its peers would send; it verifies random rows and decodes no token",
+    )
+    for name, text in _NUMBERS:
+        step.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    step.add_argument(
+        "--stop4",
+        choices=("sumsq", "gather"),
+        help="what ranks send each other of the experts' outputs: sums of squares (default), or all; GPU",
+    )
+    for launches, text in (
+        ("eager", "one launch after the other, each drained at its end (default for a whole model)"),
+        ("graph", "a step as one CUDA graph, drained at its end (default for a slice); GPU"),
+    ):
+        step.add_argument(f"--{launches}", dest="launches", action="store_const", const=launches, help=text)
+
+
 def _command_of(args: argparse.Namespace) -> list[str]:
     """The program to run, empty for the built-in step. Raises UsageError."""
     words: list[str] = args.command
@@ -81,7 +118,11 @@ def _command_of(args: argparse.Namespace) -> list[str]:
         raise UsageError(f"unexpected {words[0]!r}: name the run with -o, and put -- before a command")
     if len(words) == 1:
         raise UsageError("there is no command behind --: name the program to record")
-    given = [f"--{name}" for name in _STEP_DEFAULTS if getattr(args, name) is not None]
+    given = [
+        f"--{args.launches if name == 'launches' else name}"
+        for name in _STEP_DEFAULTS
+        if getattr(args, name) is not None
+    ]
     if given:
         raise UsageError(f"{given[0]} is for the built-in step: leave it out, or leave the command out")
     return words[1:]

@@ -6,7 +6,12 @@ A device runs a whole decoder layer per launch on virtual ranks, whose blocks' w
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +19,17 @@ import numpy.typing as npt
 import torch
 
 from musetrace import _core
-from musetrace.abi import JobTable, wait_sentence
+from musetrace.abi import JobTable
 from musetrace.errors import DeviceError, UsageError
+from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.device import TOKENS, LaunchTimeoutError, shape_of
 from musetrace.muse.sharding import RankHead, RankLayer, shard_head, shard_layer
 from musetrace.muse.weights import ModelWeights
+from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
-# Tokens of one verify pass.
-TOKENS: int = _core.cpu.TOKENS
+__all__ = ["DEFAULT_BUDGET_NS", "TOKENS", "CpuDevice", "LaunchTimeoutError", "clock_ns", "measure_tick_ns"]
+
 DEFAULT_BUDGET_NS = 30_000_000_000
 
 
@@ -50,8 +58,10 @@ class CpuDevice:
     ) -> None:
         config = weights.config
         config.validate(tp)
-        self.config, self.tp, self.blocks, self.capacity = config, tp, blocks, capacity
-        shape = _shape(config, tp, blocks, capacity)
+        self.config, self.tp, self.ranks, self.blocks, self.capacity = config, tp, tp, blocks, capacity
+        # As on a GPU's stream.
+        self.launches_in_flight = 2
+        shape = shape_of(config, tp, blocks, capacity, config.num_hidden_layers)
         try:
             self._device = _core.cpu.Device(shape, stage_bytes=_stage_bytes(config), budget_ns=budget_ns)
         except ValueError as error:
@@ -77,20 +87,20 @@ class CpuDevice:
     def projection(self, rank: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Rank's q and gate, float32[16, heads of the rank * head_dim], for the next launch."""
         q, gate = self._device.projection(rank)
-        return _from_bf16(q), _from_bf16(gate)
+        return from_bf16_bits(q), from_bf16_bits(gate)
 
     def set_projection(self, rank: int, q: npt.NDArray[Any], gate: npt.NDArray[Any]) -> None:
         """Inverse of :meth:`projection`; values are rounded to bf16."""
-        self._device.set_projection(rank, _to_bf16(q), _to_bf16(gate))
+        self._device.set_projection(rank, to_bf16_bits(q), to_bf16_bits(gate))
 
     def kv(self, rank: int, layer: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Rank's keys and values of a layer, float32[kv heads of the rank, capacity, head_dim]."""
         k, v = self._device.kv(rank, layer)
-        return _from_bf16(k), _from_bf16(v)
+        return from_bf16_bits(k), from_bf16_bits(v)
 
     def set_kv(self, rank: int, layer: int, k: npt.NDArray[Any], v: npt.NDArray[Any]) -> None:
         """Inverse of :meth:`kv`; values are rounded to bf16."""
-        self._device.set_kv(rank, layer, _to_bf16(k), _to_bf16(v))
+        self._device.set_kv(rank, layer, to_bf16_bits(k), to_bf16_bits(v))
 
     def set_delay(self, rank: int, job: int, delay_ns: int) -> None:
         """Sleep at the begin of a job of a rank, in all launches from now on: a fault to find again."""
@@ -99,43 +109,42 @@ class CpuDevice:
     def launch(
         self, kind: str, layer: int, position: int, stamps: str = "off", address: int = 0, epoch: int = 0
     ) -> int:
-        """Queue a launch and return its ticket.
-
-        Args:
-            kind: ``entry`` (first layer's projections of the residual stream), ``layer``, or ``head``.
-            layer: for ``layer``: which.
-            position: of the first of the 16 tokens.
-            stamps: ``register``, ``store`` or ``off``.
-            address: of rank 0's stamp region; 0 when the launch is not recorded.
-            epoch: of the launch, written into every block header.
-
-        Raises:
-            DeviceError: the KV cache has no room for the tokens.
-        """
+        """See :meth:`Device.launch`; rank r's stamps go to ``address`` + r regions."""
         try:
             return int(self._device.launch(kind, layer, position, stamps, address, epoch))
         except ValueError as error:
             raise DeviceError(str(error)) from None
 
     def wait(self, ticket: int) -> None:
-        """Until the launch has ended.
-
-        Raises:
-            LaunchTimeoutError: a wait in it ran out of time; the device is usable afterwards.
-        """
+        """See :meth:`Device.wait`."""
         try:
             self._device.wait(ticket)
         except _core.cpu.LaunchFailed as error:
-            raise LaunchTimeoutError(error.args[0]) from None
+            raise LaunchTimeoutError(error.args[0], JobTable.built_in()) from None
 
+    def stamps_ready(self, ticket: int) -> Callable[[], None]:
+        """See :meth:`Device.stamps_ready`."""
+        return partial(self._wait_quietly, ticket)
 
-class LaunchTimeoutError(DeviceError):
-    """A wait inside a launch ran out of time; ``report`` is the wait report as a dict of ints."""
+    def _wait_quietly(self, ticket: int) -> None:
+        with suppress(LaunchTimeoutError):
+            self.wait(ticket)
 
-    def __init__(self, report: dict[str, int]) -> None:
-        self.report = report
-        sentence = wait_sentence(report, JobTable.built_in())
-        super().__init__(f"a launch was given up: {sentence}; the device is usable, run the step again")
+    def stamp_source(self, stamps: str, model: dict[str, Any], build: dict[str, Any]) -> StampSource:
+        """See :meth:`Device.stamp_source`."""
+        return StampSource(
+            job_table=JobTable.built_in(),
+            ranks=self.tp,
+            blocks=self.blocks,
+            slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
+            device={"kind": "cpu", "name": _cpu_name(), "warps": "threads", "virtual_ranks": self.tp},
+            model=model,
+            build=build,
+            clock_name="CLOCK_MONOTONIC",
+            tick_ns=measure_tick_ns(),
+            read_clock=clock_ns,
+            allocate=_allocate,
+        )
 
 
 def clock_ns() -> int:
@@ -150,32 +159,6 @@ def measure_tick_ns(reads: int = 20_000) -> int:
     steps = steps[steps > 0]
     # The interpreter is between two reads, so the step is an upper bound; a finer clock shows by its residue.
     return int(np.gcd.reduce(steps)) if steps.size else 1
-
-
-def _shape(config: MuseConfig, tp: int, blocks: int, capacity: int) -> dict[str, float]:
-    return {
-        "ranks": tp,
-        "blocks": blocks,
-        "layers": config.num_hidden_layers,
-        "hidden": config.hidden_size,
-        "q_heads": config.num_attention_heads // tp,
-        "kv_heads": config.num_key_value_heads // tp,
-        "head_dim": config.head_dim,
-        "moe_hidden": config.moe_hidden_size,
-        "intermediate": config.moe_intermediate_size,
-        "experts": config.num_local_experts,
-        "top_k": config.num_experts_per_tok,
-        "vocab": config.vocab_size // tp,
-        "capacity": capacity,
-        "window": config.sliding_window,
-        "rms_eps": config.rms_norm_eps,
-        "post_eps": config.post_norm_eps,
-        "qk_scale": config.qk_scale_factor,
-        "output_multiplier": config.output_multiplier,
-        "softcap": config.final_logit_softcapping,
-        "routed_scale": config.routed_scaling_factor,
-        "rope_theta": config.rope_theta,
-    }
 
 
 def _stage_bytes(config: MuseConfig) -> int:
@@ -197,10 +180,18 @@ def _arrays(shard: RankLayer | RankHead) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _to_bf16(values: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(torch.bfloat16)
-    return np.asarray(tensor.view(torch.uint16).numpy())
+def _cpu_name() -> str:
+    """The processor as the kernel names it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
-def _from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+def _allocate(size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Zeroed uint8[size_bytes], aligned for whole-register flushes."""
+    align = int(_core.abi.REGION_ALIGN)
+    memory = np.zeros(size_bytes + align, dtype=np.uint8)
+    offset = -memory.ctypes.data % align
+    return memory[offset : offset + size_bytes]

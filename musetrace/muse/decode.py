@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.errors import DeviceError, UsageError
-from musetrace.muse.cpu_device import TOKENS, clock_ns
+from musetrace.errors import UsageError
+from musetrace.muse.config import MuseConfig, preset
+from musetrace.muse.cpu_device import clock_ns
+from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
+from musetrace.muse.opening import DEFAULT_CONTEXT, default_capacity
+from musetrace.muse.slice_steps import SliceSteps
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
@@ -26,14 +30,22 @@ PROMPT_TOKENS = 96
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """What to run: ``device`` auto, cpu or cuda, ``model`` a preset, ``tp`` ranks of ``blocks`` blocks."""
+    """What to run; None leaves the choice to the device and the model.
+
+    ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4`` and ``launches`` are as in
+    ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies (4096).
+    """
 
     device: str = "auto"
     model: str = "mini"
     steps: int = 20
-    tp: int = 2
-    blocks: int = 2
+    tp: int | None = None
+    blocks: int | None = None
     seed: int = 0
+    layers: int | None = None
+    context: int | None = None
+    stop4: str | None = None
+    launches: str | None = None
 
 
 class Decoder:
@@ -94,22 +106,49 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         UsageError: the options do not fit each other.
         DeviceError: the device cannot run it.
     """
-    if options.device == "cuda":
-        raise DeviceError(
-            "there is no CUDA megakernel in this build; use --device cpu, or record your own program with "
-            "'musetrace record -o RUN -- COMMAND'"
-        )
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, not {options.steps}")
-    engine = Engine(options.model, tp=options.tp, blocks=options.blocks, seed=options.seed)
-    decoder = Decoder(engine, synthetic_prompt(engine.config.vocab_size, options.seed))
+    config = preset(options.model)
+    context = _context(config, options.context)
+    engine = Engine(
+        config,
+        device=options.device,
+        tp=options.tp,
+        blocks=options.blocks,
+        seed=options.seed,
+        capacity=default_capacity(config, context),
+        layers=options.layers,
+        stop4=options.stop4,
+        launches=options.launches,
+    )
     engine.attach(recorder)
+    run_step = _steps_of(engine, context, options.seed)
     progress(0, options.steps)
     for step in range(options.steps):
+        engine.wait_for_room()
         begin_ns = clock_ns()
-        tokens = decoder.step(step)
-        engine.finish_step(step, begin_ns, clock_ns(), len(tokens))
+        tokens = run_step(step)
+        engine.finish_step(step, begin_ns, clock_ns(), tokens)
         progress(step + 1, options.steps)
+
+
+def _context(config: MuseConfig, context: int | None) -> int:
+    """Positions in front of a slice's step; a whole model has its prompt there. Raises UsageError."""
+    if config.slice_tp is None and context is not None:
+        raise UsageError(f"--context is for a slice; model {config.name} decodes behind a prompt")
+    most = config.max_position_embeddings - TOKENS
+    chosen = min(DEFAULT_CONTEXT, most) if context is None else context
+    if config.slice_tp is not None and not 0 <= chosen <= most:
+        raise UsageError(f"--context must be 0 to {most} for model {config.name}, not {chosen}")
+    return chosen
+
+
+def _steps_of(engine: Engine, context: int, seed: int) -> Callable[[int], int]:
+    """What runs a step and says how many tokens it decoded; everything in front of the first step is done."""
+    if engine.config.slice_tp is not None:
+        return SliceSteps(engine, context, seed).step
+    decoder = Decoder(engine, synthetic_prompt(engine.config.vocab_size, seed))
+    return lambda step: len(decoder.step(step))
 
 
 def synthetic_prompt(vocab_size: int, seed: int) -> npt.NDArray[np.int64]:

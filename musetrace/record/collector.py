@@ -1,11 +1,14 @@
-"""The collector: lends stamp buffers to launches and hands them to the drain thread. It never blocks."""
+"""The collector: lends stamp buffers to launches and hands them to the drain thread.
+
+Nothing but ``wait_free`` blocks, which is for the time between steps.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from musetrace.errors import RecordError
@@ -26,6 +29,17 @@ class Collector(ABC):
 
         (step, launch) grows from call to call; a launch whose numbers do not is counted as lost.
         """
+
+    @abstractmethod
+    def acquire_all(self, infos: Sequence[LaunchInfo]) -> list[Lease] | None:
+        """A buffer for each of some launches that are made at once, with epochs that follow each other.
+
+        None when not all of them can be recorded: then all count as lost. Never blocks.
+        """
+
+    @abstractmethod
+    def wait_free(self, buffers: int, timeout_s: float) -> bool:
+        """Wait between steps until so many buffers are free; False when they are not in time."""
 
     @abstractmethod
     def submit(self, lease: Lease, wait_done: Callable[[], None]) -> None:
@@ -53,6 +67,14 @@ class OffCollector(Collector):
         """Always None."""
         return None
 
+    def acquire_all(self, infos: Sequence[LaunchInfo]) -> list[Lease] | None:
+        """Always None."""
+        return None
+
+    def wait_free(self, buffers: int, timeout_s: float) -> bool:
+        """There is nothing to wait for."""
+        return True
+
     def submit(self, lease: Lease, wait_done: Callable[[], None]) -> None:
         """Nothing: there are no leases."""
 
@@ -70,30 +92,49 @@ class LiveCollector(Collector):
         """``drain`` has been started and reads the same ledger."""
         self._drain = drain
         self._ledger = ledger
-        self._epochs = itertools.count()
+        self._epoch = 0
         self._last = (-1, -1)
         self._last_step = -1
         self.closed = False
 
     def acquire(self, info: LaunchInfo) -> Lease | None:
         """See :meth:`Collector.acquire`."""
-        if self.closed:
+        leases = self.acquire_all([info])
+        return leases[0] if leases else None
+
+    def acquire_all(self, infos: Sequence[LaunchInfo]) -> list[Lease] | None:
+        """See :meth:`Collector.acquire_all`."""
+        if self.closed or not infos:
             return None
-        if (info.step, info.launch) <= self._last:
-            self._ledger.note(info, NUMBER_USED)
+        reason = self._refusal(infos)
+        if reason is not None:
+            for info in infos:
+                self._ledger.note(info, reason)
             return None
-        self._last = (info.step, info.launch)
+        if self._epoch + len(infos) > _MAX_EPOCH:
+            self._epoch = 0
+        return [self._lend(info) for info in infos]
+
+    def _refusal(self, infos: Sequence[LaunchInfo]) -> str | None:
+        """Why these launches cannot be recorded; None when they can. Their numbers count as used."""
+        numbers = [self._last, *((info.step, info.launch) for info in infos)]
+        if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
+            return NUMBER_USED
+        self._last = numbers[-1]
         if self._drain.failure is not None:
-            self._ledger.note(info, RECORDING_FAILED)
-            return None
-        try:
-            buffer: StampBuffer = self._drain.free.popleft()
-        except IndexError:
-            self._ledger.note(info, BUFFERS_BUSY)
-            return None
+            return RECORDING_FAILED
+        # Only this thread takes buffers out, so those that are free now stay so.
+        return BUFFERS_BUSY if len(self._drain.free) < len(infos) else None
+
+    def _lend(self, info: LaunchInfo) -> Lease:
+        buffer: StampBuffer = self._drain.free.popleft()
         buffer.info = info
-        epoch = next(self._epochs) % _MAX_EPOCH + 1
-        return Lease(buffer.address, epoch, info, time.monotonic_ns(), buffer)
+        self._epoch += 1
+        return Lease(buffer.address, self._epoch, info, time.monotonic_ns(), buffer)
+
+    def wait_free(self, buffers: int, timeout_s: float) -> bool:
+        """See :meth:`Collector.wait_free`."""
+        return not self.closed and self._drain.wait_free(buffers, timeout_s)
 
     def submit(self, lease: Lease, wait_done: Callable[[], None]) -> None:
         """See :meth:`Collector.submit`."""

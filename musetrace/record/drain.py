@@ -32,6 +32,7 @@ from musetrace.store.stamp_batch import StampEncoder
 
 _CLOCK_READS = 5
 _MAX_REASON_CHARS = 500
+_POLL_S = 0.0002
 # Buffers of launches whose end nobody saw: a kernel may still write to them, so they live on.
 _never_returned: list[StampBuffer] = []
 
@@ -103,6 +104,16 @@ class Drain:
     def put(self, item: Item) -> None:
         """Queue an item; never blocks."""
         self._queue.put(item)
+
+    def wait_free(self, buffers: int, timeout_s: float) -> bool:
+        """Wait until so many buffers are free; False when that never happens, or not in time."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.free) < buffers:
+            if self.failure is not None or buffers > len(self._buffers) or time.monotonic() > deadline:
+                return False
+            # Polled, so that the drain thread never has to wake anybody.
+            time.sleep(_POLL_S)
+        return True
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until all before a Stop is written and the journals are closed; False after the timeout."""

@@ -25,18 +25,13 @@ from musetrace.store.limits import MAX_STAMP_BYTES
 from musetrace.store.payloads import FORMAT_NAME
 from musetrace.store.stamp_batch import StampEncoder
 
-# The drain thread shares the interpreter with the program and may have to wait for it: 5 ms by default
-# (sys.getswitchinterval), which is 59 launches of 85 us. With fewer buffers than that, a busy program loses
-# launches although the drain is faster than they come.
-BUFFERS = 64
-
 
 def start_drain(source: StampSource, stamps: str, output: OutputFolder, ledger: LossLedger) -> Drain:
     """Allocate, make the folder, open the journals and start the thread. Raises RecordError."""
     encoder = StampEncoder(source.blocks, source.job_table.slots, source.slot_bytes)
     if encoder.capacity_bytes > MAX_STAMP_BYTES:
         raise RecordError(f"a launch has {encoder.capacity_bytes} bytes of stamps; record fewer blocks")
-    buffers = [_allocate(source) for _ in range(BUFFERS)]
+    buffers = [_allocate(source) for _ in range(source.buffers)]
     anchor = read_anchor(source)
     output.create()
     journals: list[RankJournal] = []
@@ -66,7 +61,7 @@ def _allocate(source: StampSource) -> StampBuffer:
         memory = source.allocate(size)
     except MemoryError as error:
         raise RecordError(
-            f"cannot allocate {BUFFERS} x {size} bytes for stamps; record fewer blocks"
+            f"cannot allocate {source.buffers} x {size} bytes for stamps; record fewer blocks"
         ) from error
     align = _core.abi.REGION_ALIGN
     if memory.nbytes != size or memory.ctypes.data % align:

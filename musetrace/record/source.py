@@ -15,6 +15,12 @@ from musetrace.store import limits
 
 SLOT_BYTES_OF_STAMPS = {"register": 4, "store": 8, "off": 0}
 
+# The drain thread shares the interpreter with the program and may have to wait for it: 5 ms by default
+# (sys.getswitchinterval), which is 59 launches of 85 us. With fewer buffers than that, a busy program loses
+# launches although the drain is faster than they come.
+BUFFERS = 64
+MAX_BUFFERS = 1024
+
 
 @dataclass(frozen=True)
 class StampSource:
@@ -23,6 +29,8 @@ class StampSource:
     ``read_clock`` gives the clock of the stamps in ns. ``allocate(n)`` gives ``n`` zeroed bytes, uint8[n],
     aligned to 128, that the device can write and the host can read: one buffer, the regions of all ranks one
     after the other. ``slot_bytes`` is 8 for stamps kept by ``store``, 4 by ``register``, 0 for ``off``.
+    ``buffers`` is how many are allocated: a device that takes one for each launch of a step at once needs as
+    many, and more to go on while they are drained.
     """
 
     job_table: JobTable
@@ -36,6 +44,7 @@ class StampSource:
     tick_ns: int
     read_clock: Callable[[], int]
     allocate: Callable[[int], npt.NDArray[np.uint8]]
+    buffers: int = BUFFERS
 
     def __post_init__(self) -> None:
         """Refuse what the format cannot hold. Raises RecordError."""
@@ -48,6 +57,8 @@ class StampSource:
             raise RecordError(
                 f"slot_bytes is {self.slot_bytes}; it must be 8 (store), 4 (register) or 0 (off)"
             )
+        if not 1 <= self.buffers <= MAX_BUFFERS:
+            raise RecordError(f"{self.buffers} stamp buffers cannot be had; the limit is {MAX_BUFFERS}")
         if slots % 2 or not 2 <= slots <= limits.MAX_SLOTS:
             raise RecordError(
                 f"a table of {slots} slots cannot be recorded; it must be even and at most 65536"

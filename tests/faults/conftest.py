@@ -16,9 +16,8 @@ PROLOGUE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from musetrace.record import record
-from musetrace.record.opening import BUFFERS
 from tests.host_device import HostDevice, already_done, wait_until
-from musetrace.record.source import LaunchInfo
+from musetrace.record.source import BUFFERS, LaunchInfo
 
 run = Path("run")
 device = HostDevice(ranks=2)

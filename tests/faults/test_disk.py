@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musetrace.record.opening import BUFFERS
+from musetrace.record.source import BUFFERS
 from musetrace.store import open_run
 
 Finish = Callable[..., tuple[int, str, str]]

@@ -22,7 +22,7 @@ using Barrier = musetrace::sync::MBarrier;
 using musetrace::sync::Ring;
 
 Waiter waiter(WaitReport& report, std::uint32_t warp, std::uint64_t budget_ns = 20'000'000'000) {
-    return {&report, budget_ns, 0, 0, warp};
+    return {&report, budget_ns, 0, 0, warp, &report.abort};
 }
 
 // 64 waiters behind one arrival that never comes: one report, and all of them leave.

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import musetrace
-from musetrace.errors import DeviceError, UsageError
-from musetrace.muse.cpu_device import TOKENS
+from musetrace.errors import UsageError
 from musetrace.muse.decode import DecodeOptions, Decoder, accepted_tokens, record_decode, synthetic_prompt
+from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
 
 
@@ -76,7 +76,8 @@ def test_a_prefill_within_a_recording_is_neither_recorded_nor_lost(engine: Engin
 
 def record(path: Path, **options: object) -> musetrace.RecordingResult:
     with musetrace.record(path) as recorder:
-        record_decode(recorder, DecodeOptions(steps=2, **options), lambda done, of: None)  # type: ignore[arg-type]
+        told = DecodeOptions(**{"steps": 2, "device": "cpu", **options})  # type: ignore[arg-type]
+        record_decode(recorder, told, lambda done, of: None)
         return recorder.close()
 
 
@@ -95,17 +96,35 @@ def test_a_recording_holds_every_launch_and_no_odd_stamp(tmp_path: Path, tp: int
 
 def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path) -> None:
     with musetrace.record(tmp_path / "run", stamps="off") as recorder:
-        record_decode(recorder, DecodeOptions(steps=2), lambda done, of: None)
+        record_decode(recorder, DecodeOptions(steps=2, device="cpu"), lambda done, of: None)
     run = musetrace.open(tmp_path / "run")
     assert run.launches(0).num_rows == 20
     assert run.spans(0, 0).num_rows == 0
 
 
-def test_what_cannot_be_decoded_is_refused_in_one_line(tmp_path: Path) -> None:
-    for options, error, message in [
-        ({"device": "cuda"}, DeviceError, "use --device cpu"),
-        ({"model": "muse-spark-open"}, UsageError, "use --model mini"),
-        ({"tp": 3}, UsageError, "use another --tp"),
-    ]:
-        with pytest.raises(error, match=message):
-            record(tmp_path / "run", **options)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "muse-spark-open"}, "too large for the CPU device; use --model mini"),
+        ({"model": "muse-spark-open-tp8-slice"}, "too large for the CPU device; use --model mini"),
+        ({"tp": 3}, "use another --tp"),
+        ({"model": "muse-spark-open-tp8-slice", "tp": 4}, "not of 4; use --tp 8 or a whole model"),
+        ({"blocks": 0}, "blocks must be at least 1, not 0"),
+        ({"steps": 0}, "--steps must be at least 1, not 0"),
+        ({"layers": 2}, "layers 2 is for the GPU"),
+        ({"launches": "graph"}, "launches graph is for the GPU"),
+        ({"stop4": "sumsq"}, "stop4 sumsq is for the GPU"),
+        ({"stop4": "half"}, "stop4 is sumsq or gather, not 'half'"),
+        ({"context": 64}, "--context is for a slice"),
+        ({"model": "muse-spark-open-tp8-slice", "context": -1}, "--context must be 0 to 1048560"),
+        ({"device": "tpu"}, "choose auto, cpu or cuda"),
+        ({"model": "maxi"}, "no model is called 'maxi'"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_in_one_line(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        record(tmp_path / "run", **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()

@@ -44,9 +44,13 @@ class FakeOptions:
     device: str
     model: str
     steps: int
-    tp: int
-    blocks: int
+    tp: int | None
+    blocks: int | None
     seed: int
+    layers: int | None = None
+    context: int | None = None
+    stop4: str | None = None
+    launches: str | None = None
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def decode(monkeypatch: pytest.MonkeyPatch) -> list[FakeOptions]:
         told.append(options)
         if options.model == "broken":
             raise DeviceError("the device broke; mend it")
-        device = HostDevice(ranks=options.tp, blocks=options.blocks, stamps=recorder.stamps)
+        device = HostDevice(ranks=options.tp or 2, blocks=options.blocks or 2, stamps=recorder.stamps)
         device.run_steps_unhurried(recorder, recorder.attach(device.source()), steps=options.steps)
         progress(options.steps, options.steps)
 
@@ -73,7 +77,7 @@ def test_the_built_in_step_is_recorded_and_the_next_command_is_named(
 ) -> None:
     run = tmp_path / "my run"
     assert main(["record", "-o", str(run), "--steps", "3", "--tp", "4"]) == 0
-    assert decode == [FakeOptions("auto", "mini", 3, 4, 2, 0)]
+    assert decode == [FakeOptions("auto", "mini", 3, 4, None, 0)]
     out, err = capsys.readouterr()
     assert err == ""
     counts, following = out.splitlines()
@@ -86,8 +90,14 @@ def test_the_built_in_step_is_recorded_and_the_next_command_is_named(
 
 def test_defaults_are_those_of_the_manual(tmp_path: Path, decode: list[FakeOptions]) -> None:
     assert main(["record", "-o", str(tmp_path / "run")]) == 0
-    assert decode == [FakeOptions("auto", "mini", 20, 2, 2, 0)]
+    assert decode == [FakeOptions("auto", "mini", 20, None, None, 0)]
     assert open_run(tmp_path / "run").manifest["stamps"] == "register"
+
+
+def test_what_the_gpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None:
+    words = "--device cuda --model slice --tp 8 --layers 3 --context 100 --stop4 gather --graph"
+    assert main(["record", "-o", str(tmp_path / "run"), "--steps", "1", *words.split()]) == 0
+    assert decode == [FakeOptions("cuda", "slice", 1, 8, None, 0, 3, 100, "gather", "graph")]
 
 
 def test_json_is_one_document(
@@ -156,6 +166,8 @@ def test_without_torch_it_says_what_to_install(
         ["-o", "r", "r2"],
         ["-o", "r", "--"],
         ["-o", "r", "--steps", "3", "--", "true"],
+        ["-o", "r", "--graph", "--", "true"],
+        ["-o", "r", "--stop4", "half"],
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_exit_code_2(

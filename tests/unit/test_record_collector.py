@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ import pytest
 
 from musetrace.errors import RecordError
 from musetrace.record import record
-from musetrace.record.opening import BUFFERS
 from musetrace.record.recorder import Recorder
-from musetrace.record.source import LaunchInfo, StampSource
+from musetrace.record.source import BUFFERS, LaunchInfo, StampSource
 from musetrace.store import open_run
 from tests import slow_reader
 from tests.builders import small_table
@@ -319,3 +319,64 @@ def test_memory_of_the_ledger_is_bounded_and_its_sum_exact() -> None:
     assert len(entries) == 1024
     assert sum(entry.launches for entry in entries) == 10_000
     assert ledger.take() == []
+
+
+def test_leases_taken_at_once_have_epochs_in_a_row_or_are_all_lost(tmp_path: Path) -> None:
+    device = HostDevice()
+    with record(tmp_path / "run", stamps="store") as recorder:
+        collector = recorder.attach(device.source())
+        assert collector.acquire(info(0)) is not None
+        leases = collector.acquire_all([info(1, launch) for launch in range(BUFFERS - 2)])
+        assert leases is not None
+        assert [lease.epoch for lease in leases] == list(range(2, BUFFERS))
+        assert len({lease.address for lease in leases}) == BUFFERS - 2
+        # One buffer is left: two launches get none, and it stays for one.
+        assert collector.acquire_all([info(2, 0), info(2, 1)]) is None
+        assert collector.acquire_all([info(2, 1), info(3, 0)]) is None
+        assert collector.acquire_all([info(4, 1), info(4, 0)]) is None
+        lease = collector.acquire(info(5))
+        assert lease is not None
+        assert lease.epoch == BUFFERS
+        for taken in (*leases, lease):
+            device.stamp(taken)
+            collector.submit(taken, already_done)
+    result = recorder.close()
+    assert (result.launches, result.lost_launches) == (
+        BUFFERS - 1,
+        6 + 1,
+    )  # and the first was never submitted
+
+
+def test_epochs_in_a_row_begin_again_before_the_largest(tmp_path: Path) -> None:
+    with record(tmp_path / "run", stamps="store") as recorder:
+        collector = recorder.attach(HostDevice().source())
+        collector._epoch = 2**32 - 3
+        leases = collector.acquire_all([info(0, launch) for launch in range(2)])
+        assert [lease.epoch for lease in leases or []] == [2**32 - 2, 2**32 - 1]
+        leases = collector.acquire_all([info(1, launch) for launch in range(2)])
+        assert [lease.epoch for lease in leases or []] == [1, 2]
+
+
+def test_waiting_for_room_ends_when_the_drain_has_made_it(tmp_path: Path) -> None:
+    device = HostDevice()
+    gate = threading.Event()
+    with record(tmp_path / "run", stamps="store") as recorder:
+        collector = recorder.attach(device.source())
+        assert collector.wait_free(BUFFERS, 0)
+        assert not collector.wait_free(BUFFERS + 1, 60)  # there never are so many
+        device.run_step(collector, 0, wait_done=gate.wait)
+        assert collector.wait_free(BUFFERS - 3, 0)
+        assert not collector.wait_free(BUFFERS, 0.01)
+        gate.set()
+        assert collector.wait_free(BUFFERS, 60)
+    assert not collector.wait_free(1, 60)
+
+
+def test_the_device_says_how_many_buffers_it_needs(tmp_path: Path) -> None:
+    device = HostDevice()
+    with record(tmp_path / "run", stamps="store") as recorder:
+        collector = recorder.attach(replace(device.source(), buffers=100))
+        assert len(collector.acquire_all([info(0, launch) for launch in range(100)]) or []) == 100
+    for buffers in (0, 1025):
+        with pytest.raises(RecordError, match=f"{buffers} stamp buffers cannot be had; the limit is 1024"):
+            replace(device.source(), buffers=buffers)

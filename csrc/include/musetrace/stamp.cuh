@@ -9,6 +9,8 @@
 // Three builds from one source. kStore: lane 0 stores 8 bytes at once. kRegister: the lane whose number is the slot
 // keeps the low 32 bits of the clock; flush() writes each register with one coalesced store. kOff: no code.
 // The same header serves the host device, where a warp is a thread and its lanes are an array.
+//
+// With MUSETRACE_NO_STAMPS defined there are no stamps at all: what kOff is compared with, instruction by instruction.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +24,13 @@
 #define MUSETRACE_FN inline
 #endif
 
+#if defined(MUSETRACE_NO_STAMPS)
+#define MUSETRACE_BEGIN(stamps, job)
+#define MUSETRACE_END(stamps, job)
+#else
 #define MUSETRACE_BEGIN(stamps, job) (stamps).template begin<job>()
 #define MUSETRACE_END(stamps, job) (stamps).template end<job>()
+#endif
 
 namespace musetrace {
 
@@ -60,9 +67,13 @@ struct StampRegion {
 };
 
 // Called once per block and launch, by one thread, before the block's first stamp.
+#if defined(MUSETRACE_NO_STAMPS)
+MUSETRACE_FN void stamp_block(const StampRegion&, std::uint32_t, std::uint32_t, std::uint32_t) {}
+#else
 MUSETRACE_FN void stamp_block(const StampRegion& region, std::uint32_t block, std::uint32_t epoch, std::uint32_t sm) {
     if (region.base != nullptr) *region.header(block) = abi::BlockHeader{stamp_clock_ns(), epoch, sm, 0, 0};
 }
+#endif
 
 // A warp's run of slots. Device code cannot index a constexpr table by a runtime value, so this is a chain of
 // selects over constants.
@@ -80,22 +91,39 @@ MUSETRACE_FN SlotRun slot_run(std::uint32_t warp) {
     return {kFirst, kCount};
 }
 
-template <class Table, StampMode kMode>
+// kRegisters: those of 32 slots that a warp keeps in the register build; fewer than the table's most where the role is
+// known when compiling.
+template <class Table, StampMode kMode, std::uint32_t kRegisters = abi::max_registers<Table>()>
 class WarpStamps;
 
-template <class Table>
-class WarpStamps<Table, StampMode::kOff> {
+#if defined(MUSETRACE_NO_STAMPS)
+
+template <class Table, StampMode kMode, std::uint32_t kRegisters>
+class WarpStamps {
+  public:
+    template <class... Ignored>
+    MUSETRACE_FN WarpStamps(Ignored&&...) {}
+    template <class... Ignored>
+    MUSETRACE_FN void stamp(Ignored&&...) {}
+    MUSETRACE_FN void flush() {}
+};
+
+#else
+
+template <class Table, std::uint32_t kRegisters>
+class WarpStamps<Table, StampMode::kOff, kRegisters> {
   public:
     MUSETRACE_FN WarpStamps(const StampRegion&, std::uint32_t, std::uint32_t) {}
     template <std::uint32_t kJob>
     MUSETRACE_FN void begin() {}
     template <std::uint32_t kJob>
     MUSETRACE_FN void end() {}
+    MUSETRACE_FN void stamp(std::uint32_t) {}
     MUSETRACE_FN void flush() {}
 };
 
-template <class Table>
-class WarpStamps<Table, StampMode::kStore> {
+template <class Table, std::uint32_t kRegisters>
+class WarpStamps<Table, StampMode::kStore, kRegisters> {
   public:
     MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
         const SlotRun run = slot_run<Table>(warp);
@@ -104,13 +132,19 @@ class WarpStamps<Table, StampMode::kStore> {
     }
     template <std::uint32_t kJob>
     MUSETRACE_FN void begin() {
-        constexpr std::uint32_t kSlot = abi::local_slot<Table>(kJob);
-        if (slots_ != nullptr) slots_[kSlot] = stamp_clock_ns();
+        stamp(abi::local_slot<Table>(kJob));
     }
     template <std::uint32_t kJob>
     MUSETRACE_FN void end() {
-        constexpr std::uint32_t kSlot = abi::local_slot<Table>(kJob) + 1;
-        if (slots_ != nullptr) slots_[kSlot] = stamp_clock_ns();
+        stamp(abi::local_slot<Table>(kJob) + 1);
+    }
+    MUSETRACE_FN void stamp(std::uint32_t slot) {
+        std::uint64_t* slots = slots_;
+#if defined(__CUDA_ARCH__)
+        // Opaque, or the compiler would work out the address of every stamp of a loop before the loop, and spill.
+        asm volatile("" : "+l"(slots));
+#endif
+        if (slots != nullptr) slots[slot] = stamp_clock_ns();
     }
     MUSETRACE_FN void flush() {}
 
@@ -122,18 +156,16 @@ class WarpStamps<Table, StampMode::kStore> {
         return true;
 #endif
     }
+
     std::uint64_t* slots_;
 };
 
-template <class Table>
-class WarpStamps<Table, StampMode::kRegister> {
+template <class Table, std::uint32_t kRegisters>
+class WarpStamps<Table, StampMode::kRegister, kRegisters> {
   public:
-    MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
-        const SlotRun run = slot_run<Table>(warp);
-        const bool stamps = region.base != nullptr && run.count != 0;
-        slots_ = stamps ? region.template slots<std::uint32_t>(block) + run.first : nullptr;
-        registers_ = run.count / abi::kLanesPerWarp;
-    }
+    // The region outlives this, in shared memory at best: nothing of it is kept in registers until flush().
+    MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
+        : region_(region), block_(block), warp_(warp) {}
     template <std::uint32_t kJob>
     MUSETRACE_FN void begin() {
         keep<abi::local_slot<Table>(kJob)>();
@@ -142,42 +174,71 @@ class WarpStamps<Table, StampMode::kRegister> {
     MUSETRACE_FN void end() {
         keep<abi::local_slot<Table>(kJob) + 1>();
     }
+    // For code that several jobs share: `slot` is abi::local_slot<Table>(job), and one more for its end.
+    MUSETRACE_FN void stamp(std::uint32_t slot) {
+        const std::uint32_t time = time_now();
+#if defined(__CUDA_ARCH__)
+        const std::uint32_t lane = opaque_lane();
+#pragma unroll
+        for (std::uint32_t i = 0; i < kRegisters; ++i) {
+            kept_[i] = i * abi::kLanesPerWarp + lane == slot ? time : kept_[i];
+        }
+#else
+        kept_[slot] = time;
+#endif
+    }
     MUSETRACE_FN void flush() {
-        if (slots_ == nullptr) return;
+        const SlotRun run = slot_run<Table>(warp_);
+        if (region_.base == nullptr || run.count == 0) return;
+        std::uint32_t* slots = region_.template slots<std::uint32_t>(block_) + run.first;
 #if defined(__CUDA_ARCH__)
         const std::uint32_t lane = threadIdx.x & (abi::kLanesPerWarp - 1);
 #pragma unroll
-        for (std::uint32_t i = 0; i < kMaxRegisters; ++i) {
-            if (i < registers_) slots_[i * abi::kLanesPerWarp + lane] = kept_[i];
+        for (std::uint32_t i = 0; i < kRegisters; ++i) {
+            if (i * abi::kLanesPerWarp < run.count) slots[i * abi::kLanesPerWarp + lane] = kept_[i];
         }
 #else
-        for (std::uint32_t i = 0; i < registers_ * abi::kLanesPerWarp; ++i) slots_[i] = kept_[i];
+        for (std::uint32_t i = 0; i < run.count; ++i) slots[i] = kept_[i];
 #endif
     }
 
   private:
-    static constexpr std::uint32_t kMaxRegisters = abi::max_registers<Table>();
-
-    // 0 means "not written", so the one time in 2^32 whose low half is 0 is kept 1 ns late.
     template <std::uint32_t kSlot>
     MUSETRACE_FN void keep() {
-        const std::uint32_t low = static_cast<std::uint32_t>(stamp_clock_ns());
-        const std::uint32_t time = low == 0 ? 1u : low;
+        static_assert(kSlot < kRegisters * abi::kLanesPerWarp, "this warp does not stamp the job");
 #if defined(__CUDA_ARCH__)
-        const bool mine = (threadIdx.x & (abi::kLanesPerWarp - 1)) == kSlot % abi::kLanesPerWarp;
-        kept_[kSlot / abi::kLanesPerWarp] = mine ? time : kept_[kSlot / abi::kLanesPerWarp];
+        const std::uint32_t time = time_now();
+        kept_[kSlot / abi::kLanesPerWarp] =
+            opaque_lane() == kSlot % abi::kLanesPerWarp ? time : kept_[kSlot / abi::kLanesPerWarp];
 #else
-        kept_[kSlot] = time;
+        kept_[kSlot] = time_now();
 #endif
     }
 
-#if defined(__CUDACC__)
-    std::uint32_t kept_[kMaxRegisters] = {};
-#else
-    std::uint32_t kept_[kMaxRegisters * abi::kLanesPerWarp] = {};
+    // 0 means "not written", so the one time in 2^32 whose low half is 0 is kept 1 ns late.
+    MUSETRACE_FN static std::uint32_t time_now() {
+        const std::uint32_t low = static_cast<std::uint32_t>(stamp_clock_ns());
+        return low == 0 ? 1u : low;
+    }
+#if defined(__CUDA_ARCH__)
+    // Opaque, or the compiler would keep a predicate for each of the 32 lanes through the whole kernel, and spill.
+    MUSETRACE_FN static std::uint32_t opaque_lane() {
+        std::uint32_t lane = threadIdx.x & (abi::kLanesPerWarp - 1);
+        asm volatile("" : "+r"(lane));
+        return lane;
+    }
 #endif
-    std::uint32_t* slots_;
-    std::uint32_t registers_;
+
+#if defined(__CUDACC__)
+    std::uint32_t kept_[kRegisters] = {};
+#else
+    std::uint32_t kept_[kRegisters * abi::kLanesPerWarp] = {};
+#endif
+    const StampRegion& region_;
+    std::uint32_t block_;
+    std::uint32_t warp_;
 };
+
+#endif
 
 }  // namespace musetrace

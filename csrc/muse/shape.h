@@ -1,9 +1,9 @@
-// The sizes and constants of one model on the host device. Per rank where it says so.
+// The sizes and constants of one model, for the host device and the GPU. Per rank where it says so.
 #pragma once
 
 #include <cstdint>
 
-namespace musetrace::cpu {
+namespace musetrace {
 
 inline constexpr std::uint32_t kTokens = 16;  // tokens verified in one pass
 inline constexpr std::uint32_t kGroupWarps = 8;
@@ -33,23 +33,23 @@ struct Shape {
     float routed_scale;
     float rope_theta;
 
-    std::uint32_t head_columns() const { return q_heads * head_dim; }
-    std::uint32_t pooled_rows() const { return moe_hidden / ranks; }
-    std::uint32_t router_rows() const { return experts / ranks; }
-    std::uint32_t features() const { return intermediate / ranks; }
-    std::uint32_t pairs() const { return kTokens * top_k; }
-    std::uint32_t qkv_units() const { return 2 * (q_heads + kv_heads); }  // heads: q, k, v, gate
+    constexpr std::uint32_t head_columns() const { return q_heads * head_dim; }
+    constexpr std::uint32_t pooled_rows() const { return moe_hidden / ranks; }
+    constexpr std::uint32_t router_rows() const { return experts / ranks; }
+    constexpr std::uint32_t features() const { return intermediate / ranks; }
+    constexpr std::uint32_t pairs() const { return kTokens * top_k; }
+    constexpr std::uint32_t qkv_units() const { return 2 * (q_heads + kv_heads); }  // heads: q, k, v, gate
 };
 
 // Contiguous share of block `block` in `total` items.
 struct Share {
     std::uint32_t begin;
     std::uint32_t end;
-    std::uint32_t size() const { return end - begin; }
+    constexpr std::uint32_t size() const { return end - begin; }
 };
-inline Share block_share(std::uint32_t total, std::uint32_t block, std::uint32_t blocks) {
-    return {static_cast<std::uint32_t>(std::uint64_t{total} * block / blocks),
-            static_cast<std::uint32_t>(std::uint64_t{total} * (block + 1) / blocks)};
+// 32 bits throughout: on the GPU a 64-bit division is a hundred instructions. No total here is above 2^22.
+constexpr Share block_share(std::uint32_t total, std::uint32_t block, std::uint32_t blocks) {
+    return {total * block / blocks, total * (block + 1) / blocks};
 }
 
-}  // namespace musetrace::cpu
+}  // namespace musetrace

@@ -1,0 +1,219 @@
+// Attention of 16 new tokens over the KV cache. A block is a query head and a split of its keys; its eight warps share
+// the keys in runs of 32 and merge. The arithmetic, and the order of keys and dimensions in the matrix instructions,
+// are those of megakernel/ops/attention.cuh.
+#pragma once
+
+#include "baseline/launch.cuh"
+
+namespace musetrace::baseline::ops {
+
+using megakernel::AFragment;
+using megakernel::kPartFloats;
+using megakernel::multiply_add;
+
+inline constexpr std::uint32_t kKeyRun = 32;
+inline constexpr std::uint32_t kAttentionWarps = 8;
+
+// What one lane has of a run.
+struct KeyRun {
+    uint4 keys[4][2];
+    uint4 values[8];
+};
+
+struct AttentionState {
+    float output[8][4] = {};                // [dimensions 8 n]: tokens g and g + 8, as multiply_add has them
+    float top[2] = {-INFINITY, -INFINITY};  // of token g and g + 8, in units of log 2
+    float sum[2] = {0.0f, 0.0f};
+};
+
+struct AttentionWarp {
+    const ChainParams& params;
+    std::uint32_t head, split, warp, lane;
+    std::uint32_t position, reach;
+
+    // Past L1: a block reads a row once, and neighbours of it may be written while this kernel loads.
+    __device__ __forceinline__ void load(std::uint32_t key0, KeyRun& run) const {
+        const Shape& s = params.shape;
+        const std::uint32_t g = lane / 4, t = lane % 4, kv = head / (s.q_heads / s.kv_heads);
+        // Column g of score tile j is key 8 (g / 2) + 2 j + g % 2, so that a lane's scores are keys 8 t to 8 t + 7.
+        const std::uint16_t* key_row = params.k + (std::size_t{kv} * s.capacity + key0) * kHeadDim + t * 8;
+#pragma unroll
+        for (std::uint32_t j = 0; j < 4; ++j) {
+            const std::uint16_t* row = key_row + (g / 2 * 8 + 2 * j + g % 2) * kHeadDim;
+            run.keys[j][0] = __ldcg(reinterpret_cast<const uint4*>(row));
+            run.keys[j][1] = __ldcg(reinterpret_cast<const uint4*>(row + 32));
+        }
+        const std::uint16_t* value_row = params.v + (std::size_t{kv} * kHeadDim + g) * s.capacity + key0 + t * 8;
+#pragma unroll
+        for (std::uint32_t n = 0; n < 8; ++n) {
+            run.values[n] = __ldcg(reinterpret_cast<const uint4*>(value_row + std::size_t{n} * 8 * s.capacity));
+        }
+    }
+
+    // The cache behind the last token may hold anything; a weight of zero does not hide what is no number.
+    __device__ __forceinline__ void clear_behind(std::uint32_t key0, std::uint32_t end, KeyRun& run) const {
+        const std::uint32_t first = key0 + lane % 4 * 8;
+        std::uint32_t mask[4];
+#pragma unroll
+        for (std::uint32_t i = 0; i < 4; ++i) {
+            mask[i] = (first + 2 * i < end ? 0x0000FFFFu : 0u) | (first + 2 * i + 1 < end ? 0xFFFF0000u : 0u);
+        }
+#pragma unroll
+        for (uint4& value : run.values) {
+            value = {value.x & mask[0], value.y & mask[1], value.z & mask[2], value.w & mask[3]};
+        }
+    }
+
+    __device__ __forceinline__ void take(std::uint32_t key0, const KeyRun& run, const uint4 (&query)[2][2],
+                                         AttentionState& state) const {
+        float scores[4][4] = {};
+#pragma unroll
+        for (std::uint32_t j = 0; j < 4; ++j) {
+#pragma unroll
+            for (std::uint32_t h = 0; h < 2; ++h) {
+                const uint4 &low = query[h][0], &high = query[h][1], &key = run.keys[j][h];
+                multiply_add(scores[j], {{low.x, high.x, low.y, high.y}}, key.x, key.y);
+                multiply_add(scores[j], {{low.z, high.z, low.w, high.w}}, key.z, key.w);
+            }
+        }
+        soften(key0, 0, scores, state);
+        soften(key0, 1, scores, state);
+        // A weight is two bf16 numbers, 16 bits in all: with one, the output would carry its rounding.
+#pragma unroll
+        for (std::uint32_t u = 0; u < 2; ++u) {
+            AFragment high, low;
+#pragma unroll
+            for (std::uint32_t i = 0; i < 4; ++i) {
+                const float* pair = &scores[2 * u + i / 2][i % 2 * 2];
+                high.reg[i] = pack_bf16(pair[0], pair[1]);
+                const float2 kept = unpack_bf16(high.reg[i]);
+                low.reg[i] = pack_bf16(pair[0] - kept.x, pair[1] - kept.y);
+            }
+#pragma unroll
+            for (std::uint32_t n = 0; n < 8; ++n) {
+                const uint4& value = run.values[n];
+                const std::uint32_t b0 = u == 0 ? value.x : value.z, b1 = u == 0 ? value.y : value.w;
+                multiply_add(state.output[n], high, b0, b1);
+                multiply_add(state.output[n], low, b0, b1);
+            }
+        }
+    }
+
+  private:
+    // Scores of token g + 8 `row` to weights, with the running maximum.
+    __device__ __forceinline__ void soften(std::uint32_t key0, std::uint32_t row, float (&scores)[4][4],
+                                           AttentionState& state) const {
+        // 1 / sqrt(64), and the exponential is taken to the base 2.
+        constexpr float kScale = 0.125f * 1.44269504088896f;
+        const std::uint32_t token = position + lane / 4 + row * 8;
+        float top = state.top[row];
+#pragma unroll
+        for (std::uint32_t i = 0; i < 8; ++i) {
+            float& score = scores[i / 2][row * 2 + i % 2];
+            const std::uint32_t key = key0 + lane % 4 * 8 + i;
+            const bool seen = key <= token && token - key < reach;
+            score = seen ? score * kScale : -INFINITY;
+            top = fmaxf(top, score);
+        }
+        top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+        // Nothing seen yet: any finite number gives zeros below.
+        const float base = top == -INFINITY ? 0.0f : top;
+        const float fade = exp2f(state.top[row] - base);
+        state.top[row] = top;
+        state.sum[row] *= fade;
+#pragma unroll
+        for (std::uint32_t n = 0; n < 8; ++n) {
+            state.output[n][row * 2] *= fade;
+            state.output[n][row * 2 + 1] *= fade;
+        }
+#pragma unroll
+        for (std::uint32_t i = 0; i < 8; ++i) {
+            float& score = scores[i / 2][row * 2 + i % 2];
+            score = exp2f(score - base);
+            state.sum[row] += score;
+        }
+    }
+};
+
+// [warp][token][kPartFloats]
+using AttentionParts = float[kAttentionWarps * kTokens * kPartFloats];
+
+__device__ __forceinline__ void leave_part(const AttentionWarp& w, const AttentionState& state, AttentionParts& parts) {
+    const std::uint32_t g = w.lane / 4, t = w.lane % 4;
+#pragma unroll
+    for (std::uint32_t row = 0; row < 2; ++row) {
+        const float sum = sum_lanes<4>(state.sum[row]);
+        float* part = parts + (w.warp * kTokens + g + row * 8) * kPartFloats;
+#pragma unroll
+        for (std::uint32_t n = 0; n < 8; ++n) {
+            *reinterpret_cast<float2*>(part + n * 8 + 2 * t) = {state.output[n][row * 2], state.output[n][row * 2 + 1]};
+        }
+        if (t == 0) *reinterpret_cast<float2*>(part + kHeadDim) = {state.top[row], sum};
+    }
+}
+
+// Thread 16 token + place: four dimensions of a token, the warps' parts in their order.
+__device__ __forceinline__ void merge_parts(const AttentionWarp& w, const AttentionParts& parts) {
+    const std::uint32_t token = threadIdx.x / 16, place = threadIdx.x % 16;
+    float top = -INFINITY;
+#pragma unroll
+    for (std::uint32_t part = 0; part < kAttentionWarps; ++part) {
+        top = fmaxf(top, parts[(part * kTokens + token) * kPartFloats + kHeadDim]);
+    }
+    const float base = top == -INFINITY ? 0.0f : top;
+    float sum = 0.0f;
+    float4 output{0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (std::uint32_t part = 0; part < kAttentionWarps; ++part) {
+        const float* from = parts + (part * kTokens + token) * kPartFloats;
+        const float weight = exp2f(from[kHeadDim] - base);
+        const float4 value = *reinterpret_cast<const float4*>(from + place * 4);
+        sum += weight * from[kHeadDim + 1];
+        output.x += weight * value.x;
+        output.y += weight * value.y;
+        output.z += weight * value.z;
+        output.w += weight * value.w;
+    }
+    const std::size_t row = (std::size_t{w.head} * kTokens + token) * w.params.plan.splits + w.split;
+    float* to = scratch<float>(w.params, w.params.at.attention) + row * kPartFloats;
+    *reinterpret_cast<float4*>(to + place * 4) = output;
+    if (place == 0) *reinterpret_cast<float2*>(to + kHeadDim) = {top, sum};
+}
+
+__device__ __forceinline__ void attend(const ChainParams& params, AttentionParts& parts) {
+    const Shape& s = params.shape;
+    const std::uint32_t splits = params.plan.splits, position = params.state->position, end = position + kTokens;
+    const std::uint32_t reach = params.global_attention ? end : s.window;
+    const AttentionWarp w{
+        params, blockIdx.x / splits, blockIdx.x % splits, threadIdx.x / kLanes, threadIdx.x % kLanes, position, reach};
+    const std::uint32_t first = position + 1 > reach ? (position + 1 - reach) / kKeyRun : 0;
+    const std::uint32_t runs = megakernel::ceil_div(end, kKeyRun) - first, stride = splits * kAttentionWarps;
+    std::uint32_t run = w.split * kAttentionWarps + w.warp;
+    // Rows of earlier steps: no kernel of this chain writes them.
+    KeyRun held;
+    bool loaded = run < runs && (first + run + 1) * kKeyRun <= position;
+    if (loaded) w.load((first + run) * kKeyRun, held);
+    wait_for_kernels_before();
+    uint4 query[2][2];
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) {
+        const std::uint16_t* row =
+            params.q + std::size_t{w.lane / 4 + i % 2 * 8} * s.head_columns() + w.head * kHeadDim;
+        query[i / 2][i % 2] = *reinterpret_cast<const uint4*>(row + i / 2 * 32 + w.lane % 4 * 8);
+    }
+    AttentionState state;
+#pragma unroll 1
+    for (; run < runs; run += stride) {
+        const std::uint32_t key0 = (first + run) * kKeyRun;
+        if (!loaded) w.load(key0, held);
+        loaded = false;
+        if (key0 + kKeyRun > end) w.clear_behind(key0, end, held);
+        w.take(key0, held, query, state);
+    }
+    leave_part(w, state, parts);
+    __syncthreads();
+    merge_parts(w, parts);
+}
+
+}  // namespace musetrace::baseline::ops

@@ -1,0 +1,224 @@
+// The GPU device for Python. Weights are device addresses that Python keeps alive; activations, KV cache and exchange
+// belong to the device.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <map>
+#include <string>
+
+#include "bindings/cuda_memory.h"
+#include "bindings/shape_dict.h"
+#include "megakernel/muse_device.h"
+
+namespace py = pybind11;
+
+namespace musetrace::bindings {
+namespace {
+
+using megakernel::LayerBuild;
+using megakernel::LayerWeights;
+using megakernel::MuseDevice;
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+using RequestTuple = std::tuple<std::string, std::uint32_t, std::uint64_t, std::uint32_t>;
+
+template <class T>
+const T* address(const py::dict& addresses, const char* name) {
+    if (!addresses.contains(name)) throw std::invalid_argument(std::string(name) + " is missing");
+    return reinterpret_cast<const T*>(addresses[name].cast<std::uint64_t>());
+}
+
+LayerBuild build_of(const std::string& name) {
+    static const std::map<std::string, LayerBuild> builds{{"off", LayerBuild::kOff},
+                                                          {"store", LayerBuild::kStore},
+                                                          {"register", LayerBuild::kRegister},
+                                                          {"delays", LayerBuild::kDelays}};
+    const auto found = builds.find(name);
+    if (found == builds.end()) throw std::invalid_argument("no build is called " + name);
+    return found->second;
+}
+
+megakernel::LaunchRequest request_of(const RequestTuple& request) {
+    static const std::map<std::string, megakernel::Launched> kinds{{"entry", megakernel::Launched::kEntry},
+                                                                   {"layer", megakernel::Launched::kLayer},
+                                                                   {"head", megakernel::Launched::kHead}};
+    const auto& [kind, layer, stamps, epoch] = request;
+    const auto found = kinds.find(kind);
+    if (found == kinds.end()) throw std::invalid_argument("no launch is called " + kind);
+    return {found->second, layer, reinterpret_cast<char*>(stamps), epoch};
+}
+
+class PyMuseDevice {
+  public:
+    PyMuseDevice(const py::dict& shape, const std::string& stop4, bool loopback, bool programmatic,
+                 std::uint64_t budget_ns, std::uint32_t in_flight_bytes)
+        : device_(shape_from(shape), options(stop4, loopback, programmatic, budget_ns, in_flight_bytes)) {}
+
+    void set_layer(std::uint32_t rank, std::uint32_t layer, const py::dict& a, bool global_attention,
+                   bool bf16_experts) {
+        const LayerWeights weights{address<char>(a, "o"),
+                                   address<char>(a, "pooler"),
+                                   address<float>(a, "router"),
+                                   address<char>(a, "unpooler"),
+                                   address<char>(a, "gate_up"),
+                                   address<char>(a, "down"),
+                                   address<float>(a, "gate_up_factor"),
+                                   address<float>(a, "down_factor"),
+                                   address<float>(a, "router_bias"),
+                                   address<float>(a, "pre_ffn_norm"),
+                                   address<float>(a, "post_ffn_norm"),
+                                   address<float>(a, "pre_expert_norm"),
+                                   address<float>(a, "post_expert_norm"),
+                                   address<float>(a, "attn_alpha"),
+                                   address<float>(a, "attn_beta"),
+                                   address<float>(a, "ffn_alpha"),
+                                   address<float>(a, "ffn_beta")};
+        device_.set_layer(rank, layer, weights, {address<char>(a, "qkvg"), address<float>(a, "input_norm")},
+                          global_attention, bf16_experts);
+    }
+
+    void set_head(std::uint32_t rank, const py::dict& a) {
+        device_.set_head(rank, address<char>(a, "lm_head"), address<float>(a, "final_norm"));
+    }
+    void set_rope(std::uint64_t table) { device_.set_rope(reinterpret_cast<const float*>(table)); }
+    void set_state(std::uint32_t position, std::uint32_t epoch) { device_.set_state(position, epoch); }
+
+    void launch(const RequestTuple& request, const std::string& build) {
+        device_.launch(request_of(request), build_of(build));
+    }
+    std::size_t capture(const std::vector<RequestTuple>& requests, const std::string& build) {
+        std::vector<megakernel::LaunchRequest> all;
+        for (const RequestTuple& request : requests) all.push_back(request_of(request));
+        return device_.capture(all, build_of(build));
+    }
+    void replay(std::size_t graph) { device_.replay(graph); }
+    void synchronize() {
+        const py::gil_scoped_release unlocked;
+        device_.synchronize();
+    }
+
+    py::array values(const std::string& name, std::uint32_t rank, std::uint32_t layer) {
+        device_.synchronize();
+        const Shape& s = device_.shape();
+        if (name == "residual") return copy<float>(device_.residual(rank), {kTokens, s.hidden});
+        if (name == "q") return copy<std::uint16_t>(device_.q(rank), {kTokens, s.head_columns()});
+        if (name == "gate") return copy<std::uint16_t>(device_.gate(rank), {kTokens, s.head_columns()});
+        if (name == "k") return copy<std::uint16_t>(device_.k(rank, layer), {s.kv_heads, s.capacity, s.head_dim});
+        if (name == "v") return copy<std::uint16_t>(device_.v(rank, layer), {s.kv_heads, s.head_dim, s.capacity});
+        if (name == "logits") return copy<float>(device_.logits(rank), {kTokens, s.vocab});
+        if (name == "exchange") return copy<char>(device_.last_exchange(rank), {device_.exchange_layout().bytes});
+        throw std::invalid_argument("no values are called " + name);
+    }
+
+    void set_values(const std::string& name, std::uint32_t rank, std::uint32_t layer, const py::array& values) {
+        device_.synchronize();
+        const Shape& s = device_.shape();
+        if (name == "residual") return put<float>(device_.residual(rank), values, {kTokens, s.hidden});
+        if (name == "q") return put<std::uint16_t>(device_.q(rank), values, {kTokens, s.head_columns()});
+        if (name == "gate") return put<std::uint16_t>(device_.gate(rank), values, {kTokens, s.head_columns()});
+        if (name == "k")
+            return put<std::uint16_t>(device_.k(rank, layer), values, {s.kv_heads, s.capacity, s.head_dim});
+        if (name == "v")
+            return put<std::uint16_t>(device_.v(rank, layer), values, {s.kv_heads, s.head_dim, s.capacity});
+        throw std::invalid_argument("no values are called " + name);
+    }
+
+    void poison() { device_.poison(); }
+    void set_delay_seed(std::uint32_t seed) { device_.set_delay_seed(seed); }
+    void set_lost_block(std::uint32_t block) { device_.set_lost_block(block); }
+    std::uint64_t stream() const { return reinterpret_cast<std::uint64_t>(device_.stream()); }
+    std::uint32_t ranks() const { return device_.ranks(); }
+
+    py::dict fit(const std::string& build) const {
+        const megakernel::KernelFit fit = device_.fit(build_of(build));
+        py::dict values;
+        values["blocks"] = fit.blocks;
+        values["registers"] = fit.registers;
+        values["local_bytes"] = fit.local_bytes;
+        values["shared_bytes"] = fit.shared_bytes;
+        return values;
+    }
+
+  private:
+    static megakernel::MuseOptions options(const std::string& stop4, bool loopback, bool programmatic,
+                                           std::uint64_t budget_ns, std::uint32_t in_flight_bytes) {
+        if (stop4 != "gather" && stop4 != "sumsq")
+            throw std::invalid_argument("stop4 is gather or sumsq, not " + stop4);
+        return {stop4 == "gather" ? megakernel::Stop4::kGather : megakernel::Stop4::kSumsq, loopback, programmatic,
+                budget_ns, in_flight_bytes};
+    }
+
+    template <class T>
+    static py::array copy(const T* from, const std::vector<std::size_t>& shape) {
+        Array<T> out(shape);
+        check(cudaMemcpy(out.mutable_data(), from, static_cast<std::size_t>(out.nbytes()), cudaMemcpyDeviceToHost),
+              "copying from the device");
+        return out;
+    }
+    template <class T>
+    static void put(T* to, const py::array& values, const std::vector<std::size_t>& shape) {
+        if (!py::isinstance<Array<T>>(values)) throw std::invalid_argument("values have the wrong type or order");
+        std::size_t bytes = sizeof(T);
+        for (const std::size_t size : shape) bytes *= size;
+        const std::vector<std::size_t> got(values.shape(), values.shape() + values.ndim());
+        if (got != shape) throw std::invalid_argument("values have the wrong shape");
+        check(cudaMemcpy(to, values.data(), bytes, cudaMemcpyHostToDevice), "copying to the device");
+    }
+
+    MuseDevice device_;
+};
+
+py::dict report_dict(const abi::WaitReport& report) {
+    py::dict dict;
+    dict["site"] = report.site;
+    dict["rank"] = report.rank;
+    dict["block"] = report.block;
+    dict["warp"] = report.warp;
+    dict["want"] = report.want;
+    dict["got"] = report.got;
+    dict["waited_ns"] = report.waited_ns;
+    return dict;
+}
+
+}  // namespace
+
+void bind_megakernel(py::module_& module) {
+    static py::exception<megakernel::WaitTimedOut> failed(module, "LaunchFailed", PyExc_RuntimeError);
+    py::register_local_exception_translator([](std::exception_ptr pointer) {
+        try {
+            if (pointer) std::rethrow_exception(pointer);
+        } catch (const megakernel::WaitTimedOut& error) {
+            // The exception's argument is the wait report.
+            PyErr_SetObject(failed.ptr(), report_dict(error.report).ptr());
+        }
+    });
+    py::class_<PyMuseDevice>(module, "MuseDevice", "Virtual ranks of a model on one GPU, a layer a launch")
+        .def(py::init<const py::dict&, const std::string&, bool, bool, std::uint64_t, std::uint32_t>(),
+             py::arg("shape"), py::arg("stop4") = "sumsq", py::arg("loopback") = false, py::arg("programmatic") = true,
+             py::arg("budget_ns") = 100'000'000ull, py::arg("in_flight_bytes") = 49152)
+        .def("set_layer", &PyMuseDevice::set_layer, py::arg("rank"), py::arg("layer"), py::arg("addresses"),
+             py::arg("global_attention"), py::arg("bf16_experts"))
+        .def("set_head", &PyMuseDevice::set_head, py::arg("rank"), py::arg("addresses"))
+        .def("set_rope", &PyMuseDevice::set_rope, py::arg("address"), "float32[capacity, 32, 2]: cosine, sine")
+        .def("set_state", &PyMuseDevice::set_state, py::arg("position"), py::arg("epoch") = 0)
+        .def("launch", &PyMuseDevice::launch, py::arg("request"), py::arg("build"),
+             "request: (entry, layer or head; layer; device address of the stamps or 0; epoch)")
+        .def("capture", &PyMuseDevice::capture, py::arg("requests"), py::arg("build"), "A graph; returns its number")
+        .def("replay", &PyMuseDevice::replay, py::arg("graph"))
+        .def("synchronize", &PyMuseDevice::synchronize,
+             "Until all launches have ended. Raises LaunchFailed(report) when a wait in one ran out of time")
+        .def("values", &PyMuseDevice::values, py::arg("name"), py::arg("rank") = 0, py::arg("layer") = 0,
+             "residual, q, gate, k, v (transposed), logits or exchange, as the next launch would read them")
+        .def("set_values", &PyMuseDevice::set_values, py::arg("name"), py::arg("rank"), py::arg("layer"),
+             py::arg("values"))
+        .def("poison", &PyMuseDevice::poison, "Exchange empty, all outputs of the next launch filled with 0xA5")
+        .def("set_delay_seed", &PyMuseDevice::set_delay_seed, py::arg("seed"))
+        .def("set_lost_block", &PyMuseDevice::set_lost_block, py::arg("block"))
+        .def("fit", &PyMuseDevice::fit, py::arg("build"))
+        .def_property_readonly("stream", &PyMuseDevice::stream)
+        .def_property_readonly("ranks", &PyMuseDevice::ranks);
+}
+
+}  // namespace musetrace::bindings

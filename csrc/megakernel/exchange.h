@@ -1,0 +1,89 @@
+// A rank's receive buffers within a launch: all are slots (sync/slots.h), data that is its own flag. Two copies
+// alternate from launch to launch.
+//
+// Why a copy may be used again. Launch L reads copy L % 2, and its senders make the other one empty. The first to write
+// the reset copy is a block of launch L + 1.
+//   Ranks of one device: launch L + 1 begins after all blocks of launch L have ended (or, with programmatic launch, its
+//   first write comes after griddepcontrol.wait, which waits for just that).
+//   Ranks of several devices: a peer writes to our copy in launch L + 1 only after it has ended its launch L. For that
+//   each of its blocks has read the sums of all its blocks at stop 5 (all end the launch behind that hop), which were
+//   made from the stop-5 rows of all our blocks. Those rows come after the block's part of the reset and its fence,
+//   though not always from the warp that made them: warp 3 gives the outbox back at stop 1, the group fills it again
+//   behind that, and warps 1 to 3 send it. So every part of the reset is visible before any block of the peer leaves
+//   launch L.
+//   Two cases are not covered (tests/protocol has them): a launch without a stop, the entry of a step, and a block that
+//   has no columns, which sends nothing. Before there are several devices, they need a rendezvous of their own.
+#pragma once
+
+#include <cstdint>
+
+#include "megakernel/geometry.h"
+
+namespace musetrace::megakernel {
+
+// Stop 4: every rank gets all columns of all expert outputs (`kGather`), or only their sums of squares (`kSumsq`): the
+// unpooler's K is cut where the outputs' columns are, so a rank needs nothing else of its peers.
+enum class Stop4 : std::uint8_t { kGather, kSumsq };
+
+inline constexpr std::uint32_t kPartFloats = 68;  // attention of some keys: 64 of output, maximum, sum, 2 to fill up
+inline constexpr std::uint32_t kSumFloats = 4;    // of squares and products of a token's columns, see all_reduce.cuh
+
+// Byte offsets within a copy. What is empty as all ones comes first, what is empty as +0 last.
+struct ExchangeLayout {
+    // Between the blocks of a rank.
+    std::uint64_t attention;  // fp32 [q_heads][token][splits][kPartFloats]
+    std::uint64_t heads;      // bf16 by columns, q_heads * 64: gated attention output
+    std::uint64_t sums1;      // fp32 [dense block][token][kSumFloats]
+    std::uint64_t x1;         // bf16 by columns, hidden: input of pooler and router
+    std::uint64_t pool;       // fp32 [slice][tile][token][row of 16]
+    std::uint64_t router;     // fp32 [slice][router row][token]
+    std::uint64_t expert_x;   // bf16 by rows [token], moe_hidden: normed
+    std::uint64_t combined;   // bf16 by columns, pooled_rows
+    std::uint64_t sums5;      // as sums1
+    std::uint64_t x5;         // as x1: input of the next qkv
+    std::uint64_t qkv;        // fp32 [slice][token][row]
+    // Between ranks.
+    std::uint64_t pooled;    // bf16 by rows [token], moe_hidden
+    std::uint64_t logits;    // fp32 [token][expert]
+    std::uint64_t features;  // bf16 by rows [pair], intermediate
+    std::uint64_t outputs;   // bf16 by rows [pair], moe_hidden (kGather) or the rank's pooled_rows (kSumsq)
+    std::uint64_t squares;   // fp32 [rank][pair][tile of GEMM 2], kSumsq
+    std::uint64_t partial1;  // bf16 sums [rank], by columns, hidden
+    std::uint64_t partial5;
+    std::uint64_t bytes;
+
+    constexpr std::uint64_t ones_bytes() const { return partial1; }
+};
+
+constexpr ExchangeLayout make_exchange(const Shape& s, const Plan& plan, Stop4 stop4) {
+    constexpr std::uint64_t kToken = kTokens;
+    std::uint64_t end = 0;
+    const auto take = [&end](std::uint64_t bytes) {
+        const std::uint64_t begin = end;
+        end += (bytes + 127) / 128 * 128;
+        return begin;
+    };
+    ExchangeLayout e{};
+    e.attention = take(kToken * s.q_heads * plan.splits * kPartFloats * 4);
+    e.heads = take(kToken * s.head_columns() * 2);
+    e.sums1 = take(kToken * plan.dense_blocks * kSumFloats * 4);
+    e.x1 = take(kToken * s.hidden * 2);
+    e.pool = take(kToken * plan.pool_slices * s.pooled_rows() * 4);
+    e.router = take(kToken * plan.pool_slices * s.router_rows() * 4);
+    e.expert_x = take(kToken * s.moe_hidden * 2);
+    e.combined = take(kToken * s.pooled_rows() * 2);
+    e.sums5 = take(kToken * plan.dense_blocks * kSumFloats * 4);
+    e.x5 = take(kToken * s.hidden * 2);
+    e.qkv = take(kToken * plan.qkv_slices * s.qkv_units() * s.head_dim * 4);
+    e.pooled = take(kToken * s.moe_hidden * 2);
+    e.logits = take(kToken * s.experts * 4);
+    e.features = take(std::uint64_t{s.pairs()} * s.intermediate * 2);
+    e.outputs = take(std::uint64_t{s.pairs()} * (stop4 == Stop4::kGather ? s.moe_hidden : s.pooled_rows()) * 2);
+    e.squares = take(std::uint64_t{s.ranks} * s.pairs() * ExpertTiles(s).gemm2 * 4);
+    e.partial1 = take(kToken * s.ranks * s.hidden * 2);
+    e.partial5 = take(kToken * s.ranks * s.hidden * 2);
+    e.bytes = end;
+    return e;
+}
+
+}  // namespace musetrace::megakernel

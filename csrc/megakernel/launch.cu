@@ -1,0 +1,58 @@
+#include "megakernel/block.cuh"
+#include "megakernel/layer_kernel.cuh"
+
+namespace musetrace::megakernel {
+namespace {
+
+const void* kernel_of(LayerBuild build) {
+    switch (build) {
+        case LayerBuild::kOff:
+            return reinterpret_cast<const void*>(layer_kernel<StampMode::kOff, false>());
+        case LayerBuild::kStore:
+            return reinterpret_cast<const void*>(layer_kernel<StampMode::kStore, false>());
+        case LayerBuild::kRegister:
+            return reinterpret_cast<const void*>(layer_kernel<StampMode::kRegister, false>());
+        default:
+            return reinterpret_cast<const void*>(layer_kernel<StampMode::kOff, true>());
+    }
+}
+
+}  // namespace
+
+int fit_kernel(const void* kernel, KernelFit& fit) {
+    cudaFuncAttributes attributes{};
+    int device = 0, processors = 0, blocks = 0;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(SharedMemory));
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error == cudaSuccess) error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess) {
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kBlockThreads, sizeof(SharedMemory));
+    }
+    fit = {blocks * processors, attributes.numRegs, attributes.localSizeBytes, sizeof(SharedMemory)};
+    return error;
+}
+
+int launch_kernel(const void* kernel, std::uint32_t blocks, void* params, bool programmatic, cudaStream_t stream) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(kBlockThreads);
+    config.dynamicSmemBytes = sizeof(SharedMemory);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = programmatic ? 1 : 0;
+    void* arguments[] = {params};
+    return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+int fit_layer(LayerBuild build, KernelFit& fit) { return fit_kernel(kernel_of(build), fit); }
+
+int launch_layer(LayerBuild build, const LayerParams& params, cudaStream_t stream) {
+    return launch_kernel(kernel_of(build), params.ranks * params.shape.blocks, const_cast<LayerParams*>(&params),
+                         params.programmatic, stream);
+}
+
+}  // namespace musetrace::megakernel

@@ -1,0 +1,44 @@
+// The kernels of the megakernel, in all their builds, for the host that starts them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "megakernel/layer_params.h"
+#include "musetrace/stamp.cuh"
+
+namespace musetrace::megakernel {
+
+// kDelays: a debug build that sleeps up to 4 us at the begin of every job, other for each block and warp.
+enum class LayerBuild : std::uint8_t { kOff, kStore, kRegister, kDelays };
+
+struct KernelFit {
+    int blocks;  // that the device holds at once
+    int registers;
+    std::size_t local_bytes;  // stack and spills of a thread
+    std::size_t shared_bytes;
+};
+
+// All of these return a cudaError_t. The launches do not wait for the end.
+int fit_layer(LayerBuild build, KernelFit& fit);
+int launch_layer(LayerBuild build, const LayerParams& params, cudaStream_t stream);
+int fit_head(StampMode mode, KernelFit& fit);
+int launch_head(StampMode mode, const HeadParams& params, cudaStream_t stream);
+// Adds up the slices of lm_head, and makes the logits of them.
+int launch_head_sum(const HeadParams& params, cudaStream_t stream);
+
+// What both kernels need: threads, shared memory, and a launch that may start before the one in front has ended.
+int fit_kernel(const void* kernel, KernelFit& fit);
+int launch_kernel(const void* kernel, std::uint32_t blocks, void* params, bool programmatic, cudaStream_t stream);
+
+// One file for each build, so that they compile side by side.
+using LayerKernel = void (*)(LayerParams);
+template <StampMode kMode, bool kDelays>
+LayerKernel layer_kernel();
+extern template LayerKernel layer_kernel<StampMode::kOff, false>();
+extern template LayerKernel layer_kernel<StampMode::kStore, false>();
+extern template LayerKernel layer_kernel<StampMode::kRegister, false>();
+extern template LayerKernel layer_kernel<StampMode::kOff, true>();
+
+}  // namespace musetrace::megakernel

@@ -1,0 +1,7 @@
+#include "megakernel/layer_entry.cuh"
+
+namespace musetrace::megakernel {
+
+template LayerKernel layer_kernel<StampMode::kRegister, false>();
+
+}  // namespace musetrace::megakernel

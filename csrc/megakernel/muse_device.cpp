@@ -1,0 +1,274 @@
+#include "megakernel/muse_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace musetrace::megakernel {
+namespace {
+
+void check(int error, const char* what) {
+    if (error == cudaSuccess) return;
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+void require(bool holds, const std::string& what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+Shape checked(const Shape& s, const MuseOptions& options) {
+    const char* wrong = unsupported(s);
+    require(wrong == nullptr, wrong == nullptr ? "" : wrong);
+    require(s.ranks <= kMaxRanks, "at most " + std::to_string(kMaxRanks) + " ranks, not " + std::to_string(s.ranks));
+    const std::uint32_t blocks = (options.loopback ? 1 : s.ranks) * s.blocks;
+    KernelFit fit{};
+    check(fit_layer(LayerBuild::kOff, fit), "looking for a GPU of compute capability 9.0");
+    require(static_cast<int>(blocks) <= fit.blocks,
+            std::to_string(blocks) + " blocks do not fit this GPU, which holds " + std::to_string(fit.blocks) +
+                " at once; all of them must run together");
+    return s;
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
+    check(cudaMalloc(&data_, std::max<std::size_t>(bytes, 16)), "allocating device memory");
+    check(cudaMemset(data_, 0, std::max<std::size_t>(bytes, 16)), "clearing device memory");
+}
+
+MuseDevice::Rank::Rank(const Shape& s, const Plan& plan, const ExchangeLayout& e)
+    : layers(s.layers),
+      exchange{Buffer(e.bytes), Buffer(e.bytes)},
+      residual{Buffer(std::size_t{kTokens} * s.hidden * 4), Buffer(std::size_t{kTokens} * s.hidden * 4)},
+      q{Buffer(std::size_t{kTokens} * s.head_columns() * 2), Buffer(std::size_t{kTokens} * s.head_columns() * 2)},
+      gate{Buffer(std::size_t{kTokens} * s.head_columns() * 2), Buffer(std::size_t{kTokens} * s.head_columns() * 2)},
+      middle(std::size_t{kTokens} * s.hidden * 4),
+      partial(std::size_t{plan.head_slices} * kTokens * ceil_div(s.vocab, kTileRows) * kTileRows * 4),
+      logits(std::size_t{kTokens} * s.vocab * 4) {
+    for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+        k.emplace_back(std::size_t{s.kv_heads} * s.capacity * s.head_dim * 2);
+        v.emplace_back(std::size_t{s.kv_heads} * s.capacity * s.head_dim * 2);
+    }
+}
+
+MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
+    : shape_(checked(shape, options)),
+      options_(options),
+      plan_(make_plan(shape)),
+      exchange_(make_exchange(shape, plan_, options.stop4)),
+      ranks_(options.loopback ? 1 : shape.ranks),
+      state_(sizeof(StepState)),
+      abort_(sizeof(std::uint32_t)),
+      shares_(sizeof(BlockShares) * shape.blocks) {
+    for (std::uint32_t r = 0; r < ranks_; ++r) all_.push_back(std::make_unique<Rank>(shape_, plan_, exchange_));
+    std::vector<BlockShares> shares;
+    for (std::uint32_t block = 0; block < shape_.blocks; ++block) {
+        shares.push_back(block_shares(shape_, plan_, block));
+    }
+    check(cudaMemcpy(shares_.as<char>(), shares.data(), shares_.bytes(), cudaMemcpyHostToDevice), "dealing the work");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+    check(cudaHostAlloc(reinterpret_cast<void**>(&host_report_), sizeof(abi::WaitReport), cudaHostAllocMapped),
+          "allocating pinned memory");
+    check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_report_), host_report_, 0),
+          "mapping pinned memory");
+    *host_report_ = {};
+    KernelFit fit{};
+    // Every kernel is loaded now: a first launch while another spins could wait for it for ever.
+    for (const LayerBuild build : {LayerBuild::kOff, LayerBuild::kStore, LayerBuild::kRegister, LayerBuild::kDelays}) {
+        check(fit_layer(build, fit), "loading the layer kernel");
+    }
+    for (const StampMode mode : {StampMode::kOff, StampMode::kStore, StampMode::kRegister}) {
+        check(fit_head(mode, fit), "loading the head kernel");
+    }
+    reset_exchange();
+}
+
+MuseDevice::~MuseDevice() {
+    cudaStreamSynchronize(stream_);
+    for (const Graph& graph : graphs_) {
+        cudaGraphExecDestroy(graph.exec[0]);
+        cudaGraphExecDestroy(graph.exec[1]);
+    }
+    cudaStreamDestroy(stream_);
+    cudaFreeHost(host_report_);
+}
+
+void MuseDevice::set_layer(std::uint32_t rank, std::uint32_t layer, const LayerWeights& weights, const NextWeights& own,
+                           bool global_attention, bool bf16_experts) {
+    require(layer < shape_.layers, "there is no layer " + std::to_string(layer));
+    at(rank).layers[layer] = {weights, own, global_attention, bf16_experts, true};
+}
+
+void MuseDevice::set_head(std::uint32_t rank, const char* lm_head, const float* final_norm) {
+    at(rank).lm_head = lm_head;
+    at(rank).final_norm = final_norm;
+}
+
+void MuseDevice::set_state(std::uint32_t position, std::uint32_t epoch) {
+    require(position + kTokens <= shape_.capacity, "the KV cache is full: position " + std::to_string(position) +
+                                                       " + 16 tokens > " + std::to_string(shape_.capacity));
+    const StepState state{position, epoch};
+    check(cudaMemcpyAsync(state_.as<StepState>(), &state, sizeof state, cudaMemcpyHostToDevice, stream_),
+          "setting the step's state");
+}
+
+void MuseDevice::launch(const LaunchRequest& request, LayerBuild build) {
+    require(request.kind != Launched::kLayer || request.layer < shape_.layers, "no such layer");
+    if (request.kind == Launched::kHead) return launch_head_kind(request, build);
+    launch_layer_kind(request, build);
+}
+
+void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild build) {
+    const bool entry = request.kind == Launched::kEntry;
+    const std::uint32_t layer = entry ? 0 : request.layer, next = entry ? 0 : request.layer + 1;
+    LayerParams p{};
+    p.shape = shape_;
+    p.ranks = ranks_;
+    p.plan = plan_;
+    p.exchange = exchange_;
+    p.kind = entry ? LaunchKind::kEntry : LaunchKind::kLayer;
+    p.stop4 = options_.stop4;
+    p.programmatic = options_.programmatic;
+    p.scale_factor = kScaleFactor;
+    p.in_flight_bytes = options_.in_flight_bytes;
+    p.budget_ns = options_.budget_ns;
+    p.delay_seed = delay_seed_;
+    p.lost_block = lost_block_;
+    p.state = state_.as<StepState>();
+    p.shares = shares_.as<BlockShares>();
+    p.rope = rope_;
+    p.report = device_report_;
+    p.abort = abort_.as<std::uint32_t>();
+    p.stamps = request.stamps;
+    p.epoch = request.epoch;
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+        Rank& rank = at(r);
+        const Layer& own = rank.layers[layer];
+        require(own.set, "layer " + std::to_string(layer) + " has no weights yet");
+        RankParams& to = p.rank[r];
+        to.layer = own.weights;
+        p.global_attention = own.global_attention;
+        p.bf16_experts = own.bf16_experts;
+        const bool projects = next < shape_.layers && rank.layers[next].set;
+        to.next = projects ? rank.layers[next].own : NextWeights{nullptr, rank.final_norm};
+        p.next_global_attention = projects && rank.layers[next].global_attention;
+        require(to.next.norm != nullptr, "the head has no weights yet");
+        to.residual = rank.residual[parity_].as<float>();
+        to.next_residual = rank.residual[parity_ ^ 1u].as<float>();
+        to.middle_residual = rank.middle.as<float>();
+        to.q = rank.q[parity_].as<std::uint16_t>();
+        to.gate = rank.gate[parity_].as<std::uint16_t>();
+        to.next_q = rank.q[parity_ ^ 1u].as<std::uint16_t>();
+        to.next_gate = rank.gate[parity_ ^ 1u].as<std::uint16_t>();
+        to.k = rank.k[layer].as<std::uint16_t>();
+        to.v = rank.v[layer].as<std::uint16_t>();
+        to.next_k = projects ? rank.k[next].as<std::uint16_t>() : nullptr;
+        to.next_v = projects ? rank.v[next].as<std::uint16_t>() : nullptr;
+        to.exchange = rank.exchange[parity_].as<char>();
+        to.idle_exchange = rank.exchange[parity_ ^ 1u].as<char>();
+        for (std::uint32_t peer = 0; peer < shape_.ranks; ++peer) {
+            to.peers[peer] = at(options_.loopback ? 0 : peer).exchange[parity_].as<char>();
+            to.places[peer] = options_.loopback ? peer : r;
+        }
+    }
+    check(launch_layer(build, p, stream_), "launching the layer kernel");
+    parity_ ^= 1u;
+}
+
+void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build) {
+    HeadParams p{};
+    p.shape = shape_;
+    p.ranks = ranks_;
+    p.plan = plan_;
+    p.in_flight_bytes = options_.in_flight_bytes;
+    p.budget_ns = options_.budget_ns;
+    p.programmatic = options_.programmatic;
+    p.state = state_.as<StepState>();
+    p.report = device_report_;
+    p.abort = abort_.as<std::uint32_t>();
+    p.stamps = request.stamps;
+    p.epoch = request.epoch;
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+        Rank& rank = at(r);
+        require(rank.lm_head != nullptr, "the head has no weights yet");
+        p.rank[r].lm_head = rank.lm_head;
+        p.rank[r].x = rank.exchange[parity_ ^ 1u].as<char>() + exchange_.x5;
+        p.rank[r].partial = rank.partial.as<float>();
+        p.rank[r].logits = rank.logits.as<float>();
+    }
+    const StampMode mode = build == LayerBuild::kStore      ? StampMode::kStore
+                           : build == LayerBuild::kRegister ? StampMode::kRegister
+                                                            : StampMode::kOff;
+    check(launch_head(mode, p, stream_), "launching the head kernel");
+    check(launch_head_sum(p, stream_), "launching the sum of the head");
+}
+
+std::size_t MuseDevice::capture(const std::vector<LaunchRequest>& requests, LayerBuild build) {
+    Graph graph{};
+    const std::uint32_t parity = parity_;
+    for (const LaunchRequest& request : requests) graph.launches += request.kind != Launched::kHead ? 1 : 0;
+    for (std::uint32_t first = 0; first < 2; ++first) {
+        parity_ = first;
+        check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a graph");
+        std::string wrong;
+        try {
+            for (const LaunchRequest& request : requests) launch(request, build);
+        } catch (const std::exception& error) {
+            wrong = error.what();
+        }
+        cudaGraph_t captured = nullptr;
+        const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
+        parity_ = parity;
+        if (!wrong.empty()) throw std::runtime_error(wrong);
+        check(ended, "capturing a graph");
+        const cudaError_t error = cudaGraphInstantiate(&graph.exec[first], captured, 0);
+        cudaGraphDestroy(captured);
+        check(error, "instantiating a graph");
+    }
+    graphs_.push_back(graph);
+    return graphs_.size() - 1;
+}
+
+void MuseDevice::replay(std::size_t index) {
+    const Graph& graph = graphs_.at(index);
+    check(cudaGraphLaunch(graph.exec[parity_], stream_), "launching a graph");
+    parity_ ^= graph.launches % 2;
+}
+
+void MuseDevice::synchronize() {
+    check(cudaStreamSynchronize(stream_), "running the launches");
+    if (host_report_->claimed == 0) return;
+    const abi::WaitReport report = *host_report_;
+    *host_report_ = {};
+    reset_exchange();
+    throw WaitTimedOut(report);
+}
+
+void MuseDevice::reset_exchange() {
+    check(cudaMemset(abort_.as<char>(), 0, abort_.bytes()), "clearing the abort flag");
+    for (const auto& rank : all_) {
+        for (const Buffer& copy : rank->exchange) {
+            check(cudaMemset(copy.as<char>(), 0xFF, exchange_.ones_bytes()), "making the exchange empty");
+            check(cudaMemset(copy.as<char>() + exchange_.ones_bytes(), 0, exchange_.bytes - exchange_.ones_bytes()),
+                  "making the exchange empty");
+        }
+    }
+}
+
+void MuseDevice::poison() {
+    reset_exchange();
+    for (const auto& rank : all_) {
+        const std::uint32_t next = parity_ ^ 1u;
+        for (const Buffer* buffer :
+             {&rank->residual[next], &rank->q[next], &rank->gate[next], &rank->middle, &rank->partial, &rank->logits}) {
+            check(cudaMemset(buffer->as<char>(), 0xA5, buffer->bytes()), "poisoning");
+        }
+    }
+}
+
+KernelFit MuseDevice::fit(LayerBuild build) const {
+    KernelFit fit{};
+    check(fit_layer(build, fit), "looking at the layer kernel");
+    return fit;
+}
+
+}  // namespace musetrace::megakernel

@@ -1,0 +1,148 @@
+// The GPU device: virtual ranks of a model on one GPU, a layer a launch. Plain C++ on the CUDA runtime; the kernels are
+// behind layer_kernel.cuh.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "megakernel/layer_kernel.cuh"
+
+namespace musetrace::megakernel {
+
+// Device memory, cleared.
+class Buffer {
+  public:
+    explicit Buffer(std::size_t bytes);
+    ~Buffer() { cudaFree(data_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(data_);
+    }
+    std::size_t bytes() const { return bytes_; }
+
+  private:
+    void* data_ = nullptr;
+    std::size_t bytes_;
+};
+
+struct MuseOptions {
+    Stop4 stop4 = Stop4::kSumsq;
+    // One rank of shape.ranks is held; what its peers would send, it sends to itself.
+    bool loopback = false;
+    bool programmatic = true;
+    std::uint64_t budget_ns = 100'000'000;
+    std::uint32_t in_flight_bytes = 48 * 1024;
+};
+
+// A wait of a launch ran out of time.
+class WaitTimedOut : public std::runtime_error {
+  public:
+    explicit WaitTimedOut(const abi::WaitReport& report)
+        : std::runtime_error("a wait inside the launch ran out of time"), report(report) {}
+    abi::WaitReport report;
+};
+
+enum class Launched : std::uint8_t { kEntry, kLayer, kHead };
+
+struct LaunchRequest {
+    Launched kind;
+    std::uint32_t layer;
+    char* stamps;         // device address of rank 0's region, or null
+    std::uint32_t epoch;  // added to that of the step
+};
+
+class MuseDevice {
+  public:
+    // Throws std::invalid_argument when the shape cannot be run here, std::runtime_error when CUDA fails.
+    MuseDevice(const Shape& shape, const MuseOptions& options);
+    ~MuseDevice();
+    MuseDevice(const MuseDevice&) = delete;
+    MuseDevice& operator=(const MuseDevice&) = delete;
+
+    const Shape& shape() const { return shape_; }
+    std::uint32_t ranks() const { return ranks_; }
+    cudaStream_t stream() const { return stream_; }
+
+    // Device addresses, which belong to the caller and outlive this. `next` is the layer's own projection and norm.
+    void set_layer(std::uint32_t rank, std::uint32_t layer, const LayerWeights& weights, const NextWeights& own,
+                   bool global_attention, bool bf16_experts);
+    void set_head(std::uint32_t rank, const char* lm_head, const float* final_norm);
+    void set_rope(const float* rope) { rope_ = rope; }
+    // Queued behind what was launched: position of the first token, and a number added to the epochs of the launches.
+    void set_state(std::uint32_t position, std::uint32_t epoch);
+    void set_delay_seed(std::uint32_t seed) { delay_seed_ = seed; }
+    void set_lost_block(std::uint32_t block) { lost_block_ = block; }
+
+    void launch(const LaunchRequest& request, LayerBuild build);
+    // A graph of launches; returns its number.
+    std::size_t capture(const std::vector<LaunchRequest>& requests, LayerBuild build);
+    void replay(std::size_t graph);
+    // Until all that was launched has ended. Throws WaitTimedOut when a wait in it did not end well; the device is
+    // usable afterwards.
+    void synchronize();
+    KernelFit fit(LayerBuild build) const;
+
+    // What the next launch reads. Only when nothing runs.
+    float* residual(std::uint32_t rank) { return at(rank).residual[parity_].as<float>(); }
+    std::uint16_t* q(std::uint32_t rank) { return at(rank).q[parity_].as<std::uint16_t>(); }
+    std::uint16_t* gate(std::uint32_t rank) { return at(rank).gate[parity_].as<std::uint16_t>(); }
+    std::uint16_t* k(std::uint32_t rank, std::uint32_t layer) { return at(rank).k.at(layer).as<std::uint16_t>(); }
+    std::uint16_t* v(std::uint32_t rank, std::uint32_t layer) { return at(rank).v.at(layer).as<std::uint16_t>(); }
+    float* logits(std::uint32_t rank) { return at(rank).logits.as<float>(); }
+    // The exchange copy that the last launch read, for tests of its values.
+    char* last_exchange(std::uint32_t rank) { return at(rank).exchange[parity_ ^ 1u].as<char>(); }
+    const ExchangeLayout& exchange_layout() const { return exchange_; }
+    // Both copies empty, everything else that a launch writes filled with a pattern.
+    void poison();
+
+  private:
+    struct Layer {
+        LayerWeights weights{};
+        NextWeights own{};
+        bool global_attention = false, bf16_experts = false, set = false;
+    };
+    struct Rank {
+        Rank(const Shape& s, const Plan& plan, const ExchangeLayout& exchange);
+        std::vector<Layer> layers;
+        const char* lm_head = nullptr;
+        const float* final_norm = nullptr;
+        Buffer exchange[2], residual[2], q[2], gate[2], middle, partial, logits;
+        std::vector<Buffer> k, v;
+    };
+
+    Rank& at(std::uint32_t rank) { return *all_.at(rank); }
+    void launch_layer_kind(const LaunchRequest& request, LayerBuild build);
+    void launch_head_kind(const LaunchRequest& request, LayerBuild build);
+    void reset_exchange();
+
+    const Shape shape_;
+    const MuseOptions options_;
+    const Plan plan_;
+    const ExchangeLayout exchange_;
+    const std::uint32_t ranks_;  // held here
+    std::vector<std::unique_ptr<Rank>> all_;
+    Buffer state_, abort_, shares_;
+    abi::WaitReport* host_report_ = nullptr;    // pinned
+    abi::WaitReport* device_report_ = nullptr;  // the same, as the GPU sees it
+    const float* rope_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+    std::uint32_t parity_ = 0;
+    std::uint32_t delay_seed_ = 0;
+    std::uint32_t lost_block_ = 0xFFFFFFFF;
+    struct Graph {
+        cudaGraphExec_t exec[2];  // for either copy to begin with
+        std::uint32_t launches;
+    };
+    std::vector<Graph> graphs_;
+};
+
+}  // namespace musetrace::megakernel

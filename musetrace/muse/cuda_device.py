@@ -1,0 +1,262 @@
+"""The GPU device for Python: ranks of a model on one GPU, a layer a launch (``csrc/megakernel``).
+
+Whole models run on virtual ranks, which share the GPU's SMs. A slice is one rank of several that plays back
+to itself what its peers would send (loopback), so its results are not those of the whole model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from musetrace.abi import JobTable
+from musetrace.errors import DeviceError, MusetraceError, UsageError
+from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
+from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_model import RankWeights
+from musetrace.muse.cuda_stamps import Ended, StampCopies
+from musetrace.muse.cuda_weights import addresses, rope_table
+from musetrace.muse.device import LaunchTimeoutError, shape_of
+from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
+
+GPU = torch.device("cuda")
+JOB_TABLE = "muse_hopper"
+DEFAULT_BUDGET_NS = 1_000_000_000
+_CLOCK_READS = 20_000
+_DRIVER = re.compile(r"\d+\.\d+(\.\d+)?")
+
+Request = tuple[str, int, int, int]
+
+
+class CudaDevice:
+    """The ranks that one GPU holds.
+
+    Args:
+        module: the compiled CUDA module, see ``cuda_requirements.require_gpu``.
+        config: the model.
+        tp: ranks that share the model.
+        blocks: blocks of a rank; those of all ranks must run at once, one to an SM.
+        capacity: positions in the KV cache, a multiple of 32.
+        layers: how many layers are held, from the first; the head follows the last of them.
+        stop4: ``sumsq`` or ``gather``: what the ranks send each other of the experts' outputs.
+        budget_ns: how long a wait inside a launch may take before the launch is given up.
+
+    Raises:
+        UsageError: the model cannot be run with these numbers.
+        DeviceError: CUDA failed.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        config: MuseConfig,
+        *,
+        tp: int,
+        blocks: int,
+        capacity: int,
+        layers: int,
+        stop4: str = "sumsq",
+        budget_ns: int = DEFAULT_BUDGET_NS,
+    ) -> None:
+        config.validate(tp)
+        self.config, self.tp, self.blocks, self.capacity, self.layers = config, tp, blocks, capacity, layers
+        # A stream takes any number; a step is waited for as a whole.
+        self.launches_in_flight = 1 << 16
+        self._module = module
+        self.gpu = GPU
+        loopback = config.slice_tp is not None
+        self.ranks = 1 if loopback else tp
+        shape = shape_of(config, tp, blocks, capacity, layers)
+        with self._refused(UsageError):
+            self._device = module.MuseDevice(shape, stop4=stop4, loopback=loopback, budget_ns=budget_ns)
+        self._tensors: list[dict[str, Tensor]] = []
+        self.copies = StampCopies(self._device.stream, self.gpu)
+        self._state = (-1, -1)
+        self._launched = self._ended = 0
+        self._fetched: dict[int, Ended] = {}
+
+    def load(self, weights: RankWeights) -> None:
+        """Make all weights and keep them; before the first launch.
+
+        Raises:
+            DeviceError: the GPU has no room for them.
+        """
+        rope = {"rope": rope_table(self.config, self.capacity, self.gpu)}
+        self._device.set_rope(self._keep(rope)["rope"])
+        with self._refused():
+            for rank in range(self.ranks):
+                for layer in range(self.layers):
+                    of_layer = self._keep(weights.layer(rank, layer))
+                    is_bf16 = self.config.expert_format(layer) == "bf16"
+                    self._device.set_layer(rank, layer, of_layer, self.config.is_global(layer), is_bf16)
+                self._device.set_head(rank, self._keep(weights.head(rank)))
+        # They were made in torch's stream and are read in another.
+        torch.cuda.synchronize()
+
+    def _keep(self, tensors: dict[str, Tensor]) -> dict[str, int]:
+        """The addresses of tensors, which live as long as the device."""
+        self._tensors.append(tensors)
+        return addresses(tensors)
+
+    def set_residual(self, residual: npt.NDArray[np.float32]) -> None:
+        """See :meth:`Device.set_residual`."""
+        values = np.ascontiguousarray(residual, dtype=np.float32)
+        for rank in range(self.ranks):
+            self._put("residual", rank, 0, values)
+
+    def residual(self, rank: int) -> npt.NDArray[np.float32]:
+        """The residual stream float32[16, hidden] that the last launch left on a rank."""
+        return np.asarray(self._values("residual", rank))
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """See :meth:`Device.logits`."""
+        return np.concatenate([self._values("logits", rank) for rank in range(self.ranks)], axis=1)
+
+    def projection(self, rank: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Rank's q and gate, float32[16, heads of the rank * head_dim], for the next launch."""
+        return from_bf16_bits(self._values("q", rank)), from_bf16_bits(self._values("gate", rank))
+
+    def set_projection(self, rank: int, q: npt.NDArray[Any], gate: npt.NDArray[Any]) -> None:
+        """Inverse of :meth:`projection`; values are rounded to bf16."""
+        self._put("q", rank, 0, to_bf16_bits(q))
+        self._put("gate", rank, 0, to_bf16_bits(gate))
+
+    def kv(self, rank: int, layer: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Rank's keys and values of a layer, float32[kv heads of the rank, capacity, head_dim]."""
+        k, v = (from_bf16_bits(self._values(name, rank, layer)) for name in ("k", "v"))
+        return k, v.transpose(0, 2, 1)
+
+    def set_kv(self, rank: int, layer: int, k: npt.NDArray[Any], v: npt.NDArray[Any]) -> None:
+        """Inverse of :meth:`kv`; values are rounded to bf16. The GPU keeps values by dimension."""
+        self._put("k", rank, layer, to_bf16_bits(k))
+        self._put("v", rank, layer, to_bf16_bits(np.ascontiguousarray(np.swapaxes(v, 1, 2))))
+
+    def set_lost_block(self, block: int | None) -> None:
+        """Let a block of rank 0 end before it sends its out-projection, in launches from now on: a fault."""
+        self._device.set_lost_block(0xFFFFFFFF if block is None else block)
+
+    def launch(
+        self, kind: str, layer: int, position: int, stamps: str = "off", address: int = 0, epoch: int = 0
+    ) -> int:
+        """See :meth:`Device.launch`."""
+        region = self.copies.region_of(address) if address else None
+        with self._refused():
+            self._set_state(position, 0)
+            pointer = 0 if region is None else region.data_ptr()
+            self._device.launch((kind, layer, pointer, epoch), stamps)
+        self._launched += 1
+        if region is not None:
+            self._fetched[self._launched] = self.copies.fetch(region, [address])
+        return self._launched
+
+    def capture(self, requests: Sequence[Request], stamps: str) -> int:
+        """A graph of launches (kind, layer, device address of the stamps, epoch); returns its number."""
+        with self._refused():
+            return int(self._device.capture(list(requests), stamps))
+
+    def replay(self, graph: int, position: int, epoch: int) -> int:
+        """Queue a graph and return its ticket; ``epoch`` is added to those of its launches."""
+        with self._refused():
+            self._set_state(position, epoch)
+            self._device.replay(graph)
+        self._launched += 1
+        return self._launched
+
+    def wait(self, ticket: int) -> None:
+        """See :meth:`Device.wait`; waits for all that was launched."""
+        if ticket <= self._ended:
+            return
+        try:
+            with self._refused():
+                self._device.synchronize()
+        finally:
+            self._ended = self._launched
+            # Who was given up before its stamps were asked for never will be.
+            self._fetched.clear()
+
+    def stamps_ready(self, ticket: int) -> Callable[[], None]:
+        """See :meth:`Device.stamps_ready`."""
+        return self._fetched.pop(ticket).synchronize
+
+    def stamp_source(self, stamps: str, model: dict[str, Any], build: dict[str, Any]) -> StampSource:
+        """See :meth:`Device.stamp_source`. There are buffers for two steps: one runs, one is drained."""
+        fit = self._device.fit(stamps)
+        return StampSource(
+            job_table=JobTable.built_in(JOB_TABLE),
+            ranks=self.ranks,
+            blocks=self.blocks,
+            slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
+            device={
+                "kind": "cuda",
+                "name": torch.cuda.get_device_name(),
+                "sms": torch.cuda.get_device_properties(0).multi_processor_count,
+                "driver": driver_version(),
+                "cuda": torch.version.cuda,
+                "virtual_ranks": "loopback" if self.ranks < self.tp else self.ranks,
+            },
+            model=model,
+            build=build | {"registers": int(fit["registers"]), "spilled_bytes": int(fit["local_bytes"])},
+            clock_name="globaltimer",
+            tick_ns=self._tick_ns(),
+            read_clock=self.clock_ns,
+            allocate=self.copies.allocate,
+            buffers=max(64, 2 * (self.layers + 2)),
+        )
+
+    def clock_ns(self) -> int:
+        """The clock of the stamps, ``%globaltimer``, in ns: read by a small kernel of its own."""
+        with self._refused():
+            return int(self._module.clock_reads(1)[0])
+
+    def _tick_ns(self) -> int:
+        """What all steps of the clock are a multiple of, in ns."""
+        with self._refused():
+            steps = np.diff(self._module.clock_reads(_CLOCK_READS).astype(np.int64))
+        return int(np.gcd.reduce(steps[steps > 0])) if (steps > 0).any() else 1
+
+    def _set_state(self, position: int, epoch: int) -> None:
+        if self._state != (position, epoch):
+            self._device.set_state(position, epoch)
+            self._state = (position, epoch)
+
+    def _values(self, name: str, rank: int, layer: int = 0) -> npt.NDArray[Any]:
+        with self._refused():
+            return np.asarray(self._device.values(name, rank, layer))
+
+    def _put(self, name: str, rank: int, layer: int, values: npt.NDArray[Any]) -> None:
+        with self._refused():
+            self._device.set_values(name, rank, layer, values)
+
+    @contextmanager
+    def _refused(self, refusal: type[MusetraceError] = DeviceError) -> Iterator[None]:
+        """Errors of the compiled device as those of this package, one line each."""
+        name = self.config.name
+        try:
+            yield
+        except self._module.LaunchFailed as error:
+            raise LaunchTimeoutError(error.args[0], JobTable.built_in(JOB_TABLE)) from None
+        except ValueError as error:
+            raise refusal(f"the GPU cannot run model {name} so: {_line(error)}") from None
+        except (RuntimeError, MemoryError) as error:
+            raise DeviceError(f"the GPU failed with model {name}: {_line(error)}; see nvidia-smi") from None
+
+
+def driver_version() -> str | None:
+    """The version of the NVIDIA driver, where Linux tells it."""
+    with suppress(OSError):
+        found = _DRIVER.search(Path("/proc/driver/nvidia/version").read_text())
+        return found.group() if found else None
+    return None
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

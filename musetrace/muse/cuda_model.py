@@ -1,0 +1,55 @@
+"""The weights of the ranks that one GPU holds, layer by layer, in the kernel's layout."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_weights import upload_head, upload_layer
+from musetrace.muse.sharding import shard_head, shard_layer
+from musetrace.muse.slice_weights import random_head, random_layer
+from musetrace.muse.weights import ModelWeights
+
+
+class RankWeights(Protocol):
+    """Makes tensors in GPU memory by the kernel's names (``cuda_weights.upload_layer``)."""
+
+    def layer(self, rank: int, layer: int) -> dict[str, Tensor]:
+        """A rank's layer."""
+
+    def head(self, rank: int) -> dict[str, Tensor]:
+        """A rank's head."""
+
+
+class WholeModel:
+    """Shares of weights that the host has whole."""
+
+    def __init__(self, weights: ModelWeights, tp: int, gpu: torch.device) -> None:
+        self._weights, self._tp, self._gpu = weights, tp, gpu
+
+    def layer(self, rank: int, layer: int) -> dict[str, Tensor]:
+        """See :class:`RankWeights`."""
+        whole = self._weights.layers[layer]
+        return upload_layer(shard_layer(whole, self._weights.config, rank, self._tp), self._gpu)
+
+    def head(self, rank: int) -> dict[str, Tensor]:
+        """See :class:`RankWeights`."""
+        return upload_head(shard_head(self._weights.head, self._weights.config, rank, self._tp), self._gpu)
+
+
+class RandomSlice:
+    """One rank of a model that is too large for the host, random and seeded, made on the GPU."""
+
+    def __init__(self, config: MuseConfig, tp: int, seed: int, gpu: torch.device) -> None:
+        self._config, self._tp, self._seed, self._gpu = config, tp, seed, gpu
+
+    def layer(self, rank: int, layer: int) -> dict[str, Tensor]:
+        """See :class:`RankWeights`; there is one rank only."""
+        return random_layer(self._config, self._tp, layer, self._seed, self._gpu)
+
+    def head(self, rank: int) -> dict[str, Tensor]:
+        """See :class:`RankWeights`; there is one rank only."""
+        return random_head(self._config, self._tp, self._seed, self._gpu)

@@ -1,0 +1,77 @@
+"""What must be there before anything is launched on a GPU; each lack is one line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+import torch
+
+from musetrace.errors import DeviceError
+from musetrace.muse.cuda_memory import MemoryNeed
+
+# The kernels are compiled for sm_90a, which no other architecture runs.
+COMPUTE_CAPABILITY = (9, 0)
+_CPU_INSTEAD = "or use --device cpu"
+
+
+def require_gpu() -> ModuleType:
+    """The compiled CUDA module (``musetrace._cuda``), when there is a GPU that it can use.
+
+    Raises:
+        DeviceError: there is none; the message says what is missing.
+    """
+    try:
+        module = import_module("musetrace._cuda")
+    except ImportError as error:
+        raise DeviceError(
+            "this build has no CUDA part: musetrace._cuda cannot be imported "
+            f"({' '.join(str(error).split())[:160]}); install musetrace where nvcc is found, {_CPU_INSTEAD}"
+        ) from None
+    if torch.version.cuda is None:
+        raise DeviceError(
+            f"torch {torch.__version__} is built without CUDA; install a torch with CUDA, {_CPU_INSTEAD}"
+        )
+    if module.device_count() == 0 or not torch.cuda.is_available():
+        raise DeviceError(f"no CUDA device can be used; check the driver and nvidia-smi, {_CPU_INSTEAD}")
+    found = tuple(torch.cuda.get_device_capability())
+    if found != COMPUTE_CAPABILITY:
+        raise DeviceError(
+            f"{torch.cuda.get_device_name()} has compute capability {_dotted(found)}, and the kernel runs on "
+            f"{_dotted(COMPUTE_CAPABILITY)} (Hopper) only; use an H100 or H200, {_CPU_INSTEAD}"
+        )
+    return module
+
+
+def gpu_is_usable() -> bool:
+    """Whether :func:`require_gpu` would succeed."""
+    try:
+        require_gpu()
+    except DeviceError:
+        return False
+    return True
+
+
+def require_memory(need: MemoryNeed, model: str) -> None:
+    """Check that the GPU has room.
+
+    Raises:
+        DeviceError: it has not; the message has the bytes that are needed and those that are free.
+    """
+    # What torch keeps of an earlier model is free too.
+    torch.cuda.empty_cache()
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    if need.bytes > free_bytes:
+        raise DeviceError(
+            f"model {model} needs {_gb(need.bytes)} of GPU memory ({_gb(need.weight_bytes)} weights of "
+            f"{need.layers} layers, {_gb(need.kv_bytes)} KV cache, {_gb(need.working_bytes)} to work in), "
+            f"and {_gb(free_bytes)} of {_gb(total_bytes)} are free; use fewer --layers or another --model"
+        )
+
+
+def _gb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.1f} GB"
+
+
+def _dotted(capability: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in capability)

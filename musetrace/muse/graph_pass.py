@@ -1,0 +1,71 @@
+"""A verify pass as one CUDA graph: captured once, its stamps fetched after each replay.
+
+The graph's launches stamp into regions of their own, at addresses that never change. Their epochs are 0, 1,
+2... plus the number that the step brings along; leases that are taken at once have such epochs too, so each
+header gets the epoch of its lease. A step that cannot have all its leases is counted as lost and never filed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from musetrace.abi import JobTable, StampLayout
+from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
+from musetrace.muse.cuda_stamps import Ended
+from musetrace.muse.launch_plan import PlannedLaunch
+from musetrace.muse.passes import EagerPasses, Recording
+from musetrace.record.source import SLOT_BYTES_OF_STAMPS, Lease
+
+
+class StepGraph:
+    """A captured pass and the regions that it stamps."""
+
+    def __init__(self, device: CudaDevice, plan: Sequence[PlannedLaunch], stamps: str) -> None:
+        self._device = device
+        layout = StampLayout(device.blocks, JobTable.built_in(JOB_TABLE).slots, SLOT_BYTES_OF_STAMPS[stamps])
+        self._regions: Tensor = device.copies.regions(len(plan), device.ranks * layout.region_bytes)
+        requests = [
+            (planned.device_kind, planned.device_layer, region.data_ptr(), index)
+            for index, (planned, region) in enumerate(zip(plan, self._regions, strict=True))
+        ]
+        self._graph = device.capture(requests, stamps)
+
+    def replay(self, position: int, leases: Sequence[Lease]) -> tuple[int, Ended]:
+        """Queue the pass, and copies of its stamps to the leases; none of them: the stamps are dropped.
+
+        Returns:
+            The pass's ticket, and what ends when the stamps are in the leases' memory.
+        """
+        self._device.copies.hold_launches()
+        ticket = self._device.replay(self._graph, position, leases[0].epoch if leases else 0)
+        return ticket, self._device.copies.fetch(self._regions, [lease.address for lease in leases])
+
+
+class GraphPasses:
+    """Passes as replays of a graph, once they are prepared; eager before that."""
+
+    def __init__(self, device: CudaDevice, plan: Sequence[PlannedLaunch]) -> None:
+        self.plan = tuple(plan)
+        self._device = device
+        self._eager = EagerPasses(device, plan)
+        self._graphs: dict[str, StepGraph] = {}
+
+    def prepare(self, stamps: str) -> None:
+        """See :meth:`Passes.prepare`: captures the graph."""
+        if stamps not in self._graphs:
+            self._graphs[stamps] = StepGraph(self._device, self.plan, stamps)
+
+    def run(self, position: int, recording: Recording | None, step: int | None) -> None:
+        """See :meth:`Passes.run`."""
+        if recording is None:
+            self._eager.run(position, None, None)
+            return
+        collector = recording.collector
+        infos = [] if step is None else [planned.info(step) for planned in self.plan]
+        leases = collector.acquire_all(infos) or []
+        ticket, ended = self._graphs[recording.stamps].replay(position, leases)
+        for lease in leases:
+            collector.submit(lease, ended.synchronize)
+        self._device.wait(ticket)

@@ -1,0 +1,195 @@
+"""From what was asked for to a model on a device that can run it, or one line that says why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from musetrace.errors import UsageError
+from musetrace.muse import cpu_device, cuda_device
+from musetrace.muse.config import MuseConfig, preset
+from musetrace.muse.cuda_memory import memory_need
+from musetrace.muse.cuda_model import RandomSlice, RankWeights, WholeModel
+from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
+from musetrace.muse.device import TOKENS, Device
+from musetrace.muse.graph_pass import GraphPasses
+from musetrace.muse.launch_plan import launch_plan
+from musetrace.muse.passes import EagerPasses, Passes
+from musetrace.muse.slice_weights import DEFAULT_POOL
+from musetrace.muse.threads import one_torch_thread
+from musetrace.muse.weights import ModelWeights, synthesize
+
+# Beyond this a step of the CPU device takes minutes.
+LARGEST_HIDDEN_ON_CPU = 2048
+DEFAULT_TP = 2
+DEFAULT_CPU_BLOCKS = 2
+DEFAULT_CONTEXT = 4096
+# Of a whole model, whose own limit may be a million positions.
+MOST_POSITIONS = 8192
+_CAPACITY_MULTIPLE = 32
+_CHOICES = {"stop4": ("sumsq", "gather"), "launches": ("eager", "graph")}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How a model is to run; None leaves the choice to the device and the model.
+
+    Attributes:
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU that can be used, else the CPU.
+        tp: ranks that share the model (2; for a slice its own number).
+        blocks: blocks of a rank (2 on the CPU; on a GPU the SMs shared out among the ranks).
+        seed: of the weights.
+        capacity: positions in the KV cache (a whole model's own limit up to 8192; a slice's context and 16
+            more).
+        budget_ns: of a wait inside a launch.
+        layers: run the first so many only; GPU.
+        stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
+        launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
+    """
+
+    device: str = "cpu"
+    tp: int | None = None
+    blocks: int | None = None
+    seed: int = 0
+    capacity: int | None = None
+    budget_ns: int | None = None
+    layers: int | None = None
+    stop4: str | None = None
+    launches: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a run says of its model and build beside the configuration."""
+
+    model: dict[str, Any] = field(default_factory=dict)
+    build: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model that is ready to run; ``weights`` is None where the host has none of it."""
+
+    config: MuseConfig
+    device: Device
+    passes: Passes
+    weights: ModelWeights | None
+    facts: Facts
+
+
+def open_model(model: str | MuseConfig, options: EngineOptions) -> OpenedModel:
+    """Make the weights of a model, and a device that holds them.
+
+    Raises:
+        UsageError: no such model, or it cannot be run so.
+        DeviceError: the device is not there, or too small.
+    """
+    config = preset(model) if isinstance(model, str) else model
+    device = chosen_device(config, options.device)
+    tp = config.slice_tp or DEFAULT_TP if options.tp is None else options.tp
+    config.validate(tp)
+    _check(options)
+    return _on_gpu(config, tp, options) if device == "cuda" else _on_cpu(config, tp, options)
+
+
+def chosen_device(config: MuseConfig, device: str) -> str:
+    """``cpu`` or ``cuda``; ``auto`` is a GPU that can be used, and always one for a model that needs it."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"no device is called {device!r}; choose auto, cpu or cuda")
+    if device != "auto":
+        return device
+    return "cuda" if _too_large_for_cpu(config) or gpu_is_usable() else "cpu"
+
+
+def _check(options: EngineOptions) -> None:
+    """Refuse what no device can do. Raises UsageError."""
+    for name in ("blocks", "capacity", "budget_ns"):
+        value = getattr(options, name)
+        if value is not None and not 1 <= value < 1 << 63:
+            raise UsageError(f"{name} must be at least 1, not {value}")
+    for name, choices in _CHOICES.items():
+        value = getattr(options, name)
+        if value is not None and value not in choices:
+            raise UsageError(f"{name} is {' or '.join(choices)}, not {value!r}")
+
+
+def _too_large_for_cpu(config: MuseConfig) -> bool:
+    return config.hidden_size > LARGEST_HIDDEN_ON_CPU
+
+
+def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
+    if _too_large_for_cpu(config):
+        raise UsageError(f"model {config.name} is too large for the CPU device; use --model mini")
+    for name in ("layers", "stop4", "launches"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"{name} {getattr(options, name)} is for the GPU; leave it out, or use --device cuda"
+            )
+    with one_torch_thread():
+        weights = synthesize(config, options.seed)
+    device = cpu_device.CpuDevice(
+        weights,
+        tp=tp,
+        blocks=DEFAULT_CPU_BLOCKS if options.blocks is None else options.blocks,
+        capacity=options.capacity or default_capacity(config),
+        budget_ns=options.budget_ns or cpu_device.DEFAULT_BUDGET_NS,
+    )
+    passes = EagerPasses(device, launch_plan(config, config.num_hidden_layers))
+    return OpenedModel(config, device, passes, weights, Facts())
+
+
+def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
+    module = require_gpu()
+    is_slice = config.slice_tp is not None
+    ranks = 1 if is_slice else tp
+    layers = _checked_layers(config, options.layers)
+    capacity = options.capacity or default_capacity(config)
+    require_memory(memory_need(config, tp, ranks, layers, capacity), config.name)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    device = cuda_device.CudaDevice(
+        module,
+        config,
+        tp=tp,
+        blocks=max(1, sms // ranks) if options.blocks is None else options.blocks,
+        capacity=capacity,
+        layers=layers,
+        stop4=options.stop4 or "sumsq",
+        budget_ns=options.budget_ns or cuda_device.DEFAULT_BUDGET_NS,
+    )
+    weights = None
+    source: RankWeights = RandomSlice(config, tp, options.seed, device.gpu)
+    if not is_slice:
+        with one_torch_thread():
+            weights = synthesize(config, options.seed)
+        source = WholeModel(weights, tp, device.gpu)
+    device.load(source)
+    plan = launch_plan(config, layers)
+    launches = options.launches or ("graph" if is_slice else "eager")
+    passes: Passes = GraphPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
+    return OpenedModel(config, device, passes, weights, _facts(config, layers, options.stop4, launches))
+
+
+def _checked_layers(config: MuseConfig, layers: int | None) -> int:
+    if layers is None:
+        return config.num_hidden_layers
+    if not 1 <= layers <= config.num_hidden_layers:
+        raise UsageError(
+            f"model {config.name} has {config.num_hidden_layers} layers; it cannot run {layers} of them"
+        )
+    return layers
+
+
+def default_capacity(config: MuseConfig, context: int = DEFAULT_CONTEXT) -> int:
+    """Positions of the KV cache: a whole model's own limit or 8192; of a slice, a step behind ``context``."""
+    if config.slice_tp is None:
+        return min(config.max_position_embeddings, MOST_POSITIONS)
+    return -(-(context + TOKENS) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+
+
+def _facts(config: MuseConfig, layers: int, stop4: str | None, launches: str) -> Facts:
+    model: dict[str, Any] = {"layers_run": layers}
+    if config.slice_tp is not None:
+        model |= {"input": "random residual", "loopback": True, "expert_pool": DEFAULT_POOL}
+    return Facts(model, {"stop4": stop4 or "sumsq", "launches": launches})

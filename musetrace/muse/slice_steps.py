@@ -1,0 +1,62 @@
+"""Verify passes of a slice: one rank of a model, without an embedding table and without its peers.
+
+There is nothing to decode. Each step verifies 16 random residual rows at the same positions, behind a context
+of random keys and values, so that every step does the same work; routing differs with the rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from musetrace.errors import UsageError
+from musetrace.muse.cuda_device import CudaDevice
+from musetrace.muse.device import TOKENS
+from musetrace.muse.engine import Engine
+
+# Both copies of the exchange, and the graph for each of them, have run once.
+_WARM_UP_PASSES = 2
+
+
+class SliceSteps:
+    """Steps at a fixed position.
+
+    Args:
+        engine: of a slice.
+        context: positions in front of the verified ones.
+        seed: of keys, values and residual rows.
+
+    Raises:
+        UsageError: the engine's device cannot run a slice.
+    """
+
+    def __init__(self, engine: Engine, context: int, seed: int) -> None:
+        if not isinstance(engine.device, CudaDevice):
+            raise UsageError(f"model {engine.config.name} runs on a GPU only; use --device cuda")
+        self._engine, self._context, self._seed = engine, context, seed
+        fill_cache(engine.device, seed)
+        for turn in range(_WARM_UP_PASSES):
+            engine.verify_residual(self._residual(turn), context)
+
+    def step(self, step: int) -> int:
+        """One verify pass. Returns the tokens that it decoded: 0, for the input is no text."""
+        self._engine.verify_residual(self._residual(step), self._context, step)
+        return 0
+
+    def _residual(self, step: int) -> npt.NDArray[np.float32]:
+        """Normed random rows float32[16, hidden], other ones in each step."""
+        rng = np.random.default_rng((abs(self._seed), step))
+        rows = rng.standard_normal((TOKENS, self._engine.config.hidden_size), dtype=np.float32)
+        normed: npt.NDArray[np.float32] = rows / np.sqrt((rows**2).mean(axis=1, keepdims=True))
+        return normed
+
+
+def fill_cache(device: CudaDevice, seed: int) -> None:
+    """Random keys and values at all positions of all layers."""
+    config = device.config
+    shape = (config.num_key_value_heads // device.tp, device.capacity, config.head_dim)
+    rng = np.random.default_rng(abs(seed))
+    for rank in range(device.ranks):
+        for layer in range(device.layers):
+            k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
+            device.set_kv(rank, layer, k, v)

@@ -1,0 +1,152 @@
+"""The megakernel beside the chain of kernels: verify step and layers of the TP8 slice, on an H200.
+
+``python -m tests.bench.layer_bench [--layers N] [--rounds N]``. Graphs of both are replayed in turn, forward
+and backward; the table gives medians with 95 % bootstrap intervals, and ratios of neighbouring replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from musetrace import _core, _cuda
+from musetrace.abi import StampLayout
+from musetrace.muse.config import MuseConfig, preset
+from musetrace.muse.cuda_weights import addresses, rope_table
+from musetrace.muse.device import shape_of
+from musetrace.muse.slice_weights import random_head, random_layer
+
+TP, BLOCKS, CAPACITY, POSITION = 8, 132, 8192, 4096
+SLOT_BYTES = {"off": 0, "register": 4, "store": 8}
+LEAST_LAYERS = 8  # of a graph of one kind of layer
+RATIOS = (
+    ("mega register", "mega off"),
+    ("mega store", "mega off"),
+    ("mega off", "B1"),
+    ("mega off", "B3"),
+    ("mega sliding", "B3 sliding"),
+)
+
+
+class Bench:
+    """Both programs over the same weights."""
+
+    def __init__(self, config: MuseConfig, layers: int) -> None:
+        self.config, self.layers = config, layers
+        gpu = torch.device("cuda")
+        self._tensors = [random_layer(config, TP, layer, 0, gpu) for layer in range(layers)]
+        self._head = random_head(config, TP, 0, gpu)
+        self._rope = rope_table(config, CAPACITY, gpu)
+        shape = shape_of(config, TP, BLOCKS, CAPACITY, config.num_hidden_layers)
+        self.mega = _cuda.MuseDevice(shape, loopback=True)
+        self.chain = _cuda.BaselineChain(shape, True)
+        self._stamps: list[torch.Tensor] = []
+        self._fill()
+        self.stream = torch.cuda.ExternalStream(self.mega.stream)  # type: ignore[no-untyped-call]
+
+    def _fill(self) -> None:
+        for layer, tensors in enumerate(self._tensors):
+            at = addresses(tensors)
+            is_global = self.config.is_global(layer)
+            is_bf16 = self.config.expert_format(layer) == "bf16"
+            self.mega.set_layer(0, layer, at, is_global, is_bf16)
+            self.chain.set_layer(layer, {**at, "global_attention": is_global, "bf16_experts": is_bf16})
+        head = addresses(self._head)
+        self.mega.set_head(0, head)
+        self.chain.set_head(lm_head=head["lm_head"], final_norm=head["final_norm"])
+        residual = np.random.default_rng(0).standard_normal((16, self.config.hidden_size)).astype(np.float32)
+        for program in (self.mega, self.chain):
+            program.set_rope(self._rope.data_ptr())
+        self.mega.set_values("residual", 0, 0, residual)
+        self.chain.set_residual(residual)
+        self.chain.set_position(POSITION)
+
+    def kinds(self) -> dict[str, list[int]]:
+        """Layers by kind, each list repeated until it is worth a graph, with an even number of layers."""
+        kinds: dict[str, list[int]] = {"sliding": [], "global": [], "bf16": []}
+        for layer in range(self.layers):
+            quantised = self.config.expert_format(layer) == "nvfp4"
+            kinds[self.config.layer_kind(layer) if quantised else "bf16"].append(layer)
+        return {
+            kind: (found * LEAST_LAYERS)[: max(LEAST_LAYERS, len(found) // 2 * 2)]
+            for kind, found in kinds.items()
+            if found
+        }
+
+    def step_graph(self, stamps: str) -> int:
+        """A verify pass: entry, layers, head; stamped into memory that is kept."""
+        slots = _core.abi.job_tables["muse_hopper"]["slots"]
+        region_bytes = StampLayout(BLOCKS, slots, SLOT_BYTES[stamps]).region_bytes if stamps != "off" else 0
+        requests = [("entry", 0), *(("layer", layer) for layer in range(self.layers)), ("head", 0)]
+        memory = torch.zeros(max(1, region_bytes * len(requests)), dtype=torch.uint8, device="cuda")
+        self._stamps.append(memory)
+        base = memory.data_ptr() if region_bytes else 0
+        return self.mega.capture(
+            [(kind, layer, base + i * region_bytes, i + 1) for i, (kind, layer) in enumerate(requests)],
+            stamps,
+        )
+
+    def mega_us(self, graph: int) -> float:
+        """One replay, in us."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        self.mega.set_state(POSITION)
+        begin.record(self.stream)
+        self.mega.replay(graph)
+        end.record(self.stream)
+        self.mega.synchronize()
+        return float(begin.elapsed_time(end)) * 1000
+
+    def chain_us(self, graph: int) -> float:
+        """One replay, in us."""
+        return float(self.chain.time_graphs([graph], 1)[0][-1]) * 1000
+
+
+def measure(bench: Bench, rounds: int) -> dict[str, NDArray[np.float64]]:
+    """Us of a step, or of a layer, two for each round; the first round is the warm-up."""
+    every = list(range(bench.layers))
+    graphs: dict[str, tuple[bool, int, int]] = {
+        f"mega {stamps}": (True, bench.step_graph(stamps), 1) for stamps in ("off", "register", "store")
+    }
+    for name, mode in (("B1", "graph"), ("B3", "pdl")):
+        graphs[name] = (False, bench.chain.capture(mode, every, True), 1)
+        for kind, layers in bench.kinds().items():
+            graphs[f"{name} {kind}"] = (False, bench.chain.capture(mode, layers, False), len(layers))
+    for kind, layers in bench.kinds().items():
+        requests = [("layer", layer, 0, 1) for layer in layers]
+        graphs[f"mega {kind}"] = (True, bench.mega.capture(requests, "off"), len(layers))
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for number in range(rounds + 1):
+        for name in [*graphs, *reversed(graphs)]:
+            is_mega, graph, shared = graphs[name]
+            us = (bench.mega_us(graph) if is_mega else bench.chain_us(graph)) / shared
+            if number:
+                times[name].append(us)
+    return {name: np.array(values) for name, values in times.items()}
+
+
+def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Median and its 95 % bootstrap interval."""
+    resampled = np.random.default_rng(0).choice(values, (2000, len(values)))
+    low, high = np.percentile(np.median(resampled, axis=1), (2.5, 97.5))
+    return float(np.median(values)), float(low), float(high)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=62)
+    parser.add_argument("--rounds", type=int, default=10)
+    args = parser.parse_args()
+    times = measure(Bench(preset("muse-spark-open-tp8-slice"), args.layers), args.rounds)
+    print(f"{torch.cuda.get_device_name()}, {args.layers} layers, us, median [95 % interval]")
+    for name, values in sorted(times.items()):
+        print("{:16s} {:9.1f} [{:.1f} {:.1f}] n {}".format(name, *interval(values), len(values)))
+    for one, other in RATIOS:
+        print("{} / {}: {:.4f} [{:.4f} {:.4f}]".format(one, other, *interval(times[one] / times[other])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""A GPU that is none: the compiled CUDA module and torch's part of it, for tests of the Python around them.
+
+Its device runs nothing. A launch stamps its region as the kernel does: the jobs of its kind, in every block,
+with the epoch of the request plus that of the step. It insists on a cleared region.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from musetrace.abi import JobTable, StampLayout
+from tests.host_device import aligned_zeros
+
+SMS = 132
+FREE_BYTES, TOTAL_BYTES = 140_000_000_000, 150_000_000_000
+OPS_ELSEWHERE = {"entry": {"entry", "qkv", "exchange"}, "head": {"lm_head"}}
+REPORT = {"site": 12, "rank": 1, "block": 3, "warp": 4, "want": 1, "got": 0, "waited_ns": 250_000_000}
+
+
+class LaunchFailed(RuntimeError):
+    """As the compiled one."""
+
+
+@dataclass
+class FakeMuseDevice:
+    """Takes what the compiled device takes; ``log`` has what was asked of it, in order."""
+
+    shape: dict[str, float]
+    stop4: str = "sumsq"
+    loopback: bool = False
+    programmatic: bool = True
+    budget_ns: int = 0
+    stream: int = 77
+    log: list[Any] = field(default_factory=list)
+    graphs: list[tuple[list[Any], str]] = field(default_factory=list)
+    stored: dict[tuple[str, int, int], npt.NDArray[Any]] = field(default_factory=dict)
+    layers: dict[tuple[int, int], tuple[dict[str, int], bool, bool]] = field(default_factory=dict)
+    heads: dict[int, dict[str, int]] = field(default_factory=dict)
+    state: tuple[int, int] = (-1, -1)
+    report: dict[str, int] | None = None
+    lost_block: int = 0xFFFFFFFF
+
+    def __post_init__(self) -> None:
+        self.ranks = 1 if self.loopback else int(self.shape["ranks"])
+        blocks = self.ranks * int(self.shape["blocks"])
+        if blocks > SMS:
+            raise ValueError(f"{blocks} blocks do not fit this GPU, which holds {SMS} at once")
+        if self.shape["head_dim"] != 64:
+            raise ValueError("head_dim must be 64")
+
+    def set_layer(self, rank: int, layer: int, addresses: dict[str, int], *facts: bool) -> None:
+        self.layers[rank, layer] = (addresses, *facts)  # type: ignore[assignment]
+
+    def set_head(self, rank: int, addresses: dict[str, int]) -> None:
+        self.heads[rank] = addresses
+
+    def set_rope(self, address: int) -> None:
+        self.log.append("rope")
+
+    def set_state(self, position: int, epoch: int = 0) -> None:
+        if position + 16 > self.shape["capacity"]:
+            raise ValueError(f"the KV cache is full: position {position} + 16 tokens")
+        self.state = (position, epoch)
+        self.log.append(("state", position, epoch))
+
+    def launch(self, request: tuple[str, int, int, int], build: str) -> None:
+        self.log.append((*request[:2], build))
+        kind, _, address, epoch = request
+        if self.lost_block != 0xFFFFFFFF and kind == "layer" and self.report is None:
+            self.report = dict(REPORT)
+        if address and build != "off":
+            self._stamp(kind, address, epoch + self.state[1], {"register": 4, "store": 8}[build])
+
+    def capture(self, requests: Sequence[tuple[str, int, int, int]], build: str) -> int:
+        self.log.append("capture")
+        self.graphs.append((list(requests), build))
+        return len(self.graphs) - 1
+
+    def replay(self, graph: int) -> None:
+        self.log.append("replay")
+        requests, build = self.graphs[graph]
+        for request in requests:
+            self.launch(request, build)
+
+    def synchronize(self) -> None:
+        report, self.report = self.report, None
+        if report is not None:
+            raise LaunchFailed(report)
+
+    def values(self, name: str, rank: int = 0, layer: int = 0) -> npt.NDArray[Any]:
+        self.synchronize()
+        if name == "logits":
+            vocab = int(self.shape["vocab"])
+            return np.tile(np.arange(vocab, dtype=np.float32) + rank, (16, 1))
+        return self.stored[name, rank, layer]
+
+    def set_values(self, name: str, rank: int, layer: int, values: npt.NDArray[Any]) -> None:
+        if not values.flags.c_contiguous:
+            raise ValueError("values have the wrong type or order")
+        self.stored[name, rank, layer] = values.copy()
+
+    def set_lost_block(self, block: int) -> None:
+        self.lost_block = block
+
+    def fit(self, build: str) -> dict[str, int]:
+        return {"blocks": SMS, "registers": 168, "local_bytes": 0, "shared_bytes": 1}
+
+    def _stamp(self, kind: str, address: int, epoch: int, slot_bytes: int) -> None:
+        table = JobTable.built_in("muse_hopper")
+        layout = StampLayout(int(self.shape["blocks"]), table.slots, slot_bytes)
+        size = layout.region_bytes
+        memory = np.frombuffer((ctypes.c_uint8 * (size * self.ranks)).from_address(address), dtype=np.uint8)
+        assert not memory.any(), "a region that is not cleared"
+        jobs = table.pair_jobs
+        only, others = OPS_ELSEWHERE.get(kind), {"entry", "lm_head"}
+        ops = [table.op_name(int(job)) if job >= 0 else "" for job in jobs]
+        stamped = np.array([bool(op) and (op in only if only else op not in others) for op in ops])
+        for rank in range(self.ranks):
+            region = memory[rank * size : (rank + 1) * size]
+            t0 = time.time_ns()
+            headers = layout.headers(region)
+            headers["time_ns"], headers["epoch"], headers["sm"] = t0, epoch, np.arange(layout.blocks)
+            begin = t0 + 10 * np.arange(len(jobs))
+            slots = np.stack([begin, begin + 7], axis=1) * stamped[:, None]
+            layout.stamps(region)[:] = slots.reshape(-1).astype(f"<u{slot_bytes}")
+
+
+class FakeCopies:
+    """Copies at once, between host tensors."""
+
+    def __init__(self, launches: int, gpu: torch.device) -> None:
+        self.log: list[str] = []
+        self._hosts: dict[int, npt.NDArray[np.uint8]] = {}
+        self._regions: dict[int, Tensor] = {}
+        self.waits = 0
+
+    def allocate(self, size_bytes: int) -> npt.NDArray[np.uint8]:
+        host = aligned_zeros(size_bytes)
+        self._hosts[host.ctypes.data], self._regions[host.ctypes.data] = host, self.regions(1, size_bytes)
+        return host
+
+    def regions(self, launches: int, size_bytes: int) -> Tensor:
+        return torch.zeros(launches, size_bytes, dtype=torch.uint8)
+
+    def region_of(self, address: int) -> Tensor:
+        return self._regions[address]
+
+    def fetch(self, regions: Tensor, addresses: Sequence[int]) -> FakeCopies:
+        self.log.append("fetch")
+        for region, address in zip(regions, addresses, strict=False):
+            self._hosts[address][:] = region.numpy()
+        regions.zero_()
+        return self
+
+    def hold_launches(self) -> None:
+        self.log.append("hold")
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A usable Hopper GPU for this test. Returns the module; ``module.made`` are its devices."""
+    from musetrace.muse import cuda_device
+
+    module = ModuleType("musetrace._cuda")
+    made: list[FakeMuseDevice] = []
+
+    def muse_device(shape: dict[str, float], **options: Any) -> FakeMuseDevice:
+        made.append(FakeMuseDevice(shape, **options))
+        return made[-1]
+
+    module.__dict__.update(
+        device_count=lambda: 1,
+        LaunchFailed=LaunchFailed,
+        MuseDevice=muse_device,
+        clock_reads=lambda count: time.time_ns() + 32 * np.arange(count, dtype=np.uint64),
+        made=made,
+    )
+    monkeypatch.setitem(sys.modules, "musetrace._cuda", module)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    properties = SimpleNamespace(multi_processor_count=SMS)
+    for name, value in {
+        "is_available": True,
+        "get_device_capability": (9, 0),
+        "get_device_name": "NVIDIA H200",
+        "mem_get_info": (FREE_BYTES, TOTAL_BYTES),
+        "synchronize": None,
+        "get_device_properties": properties,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(cuda_device, "GPU", torch.device("cpu"))
+    monkeypatch.setattr(cuda_device, "StampCopies", FakeCopies)
+    return module
