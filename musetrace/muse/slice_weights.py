@@ -19,7 +19,7 @@ from musetrace.muse.packing_layout import StageLayout
 # (measured over 62 layers: 44 to 53, 48.8 in the mean).
 DEFAULT_POOL = 53
 
-# Scale bytes 80 to 87 are scales of 1 to 1.875, 1.44 in the mean; codes of e2m1 at random have an rms of 2.87.
+# Scale bytes 80 to 87 are scales of 1 to 1.875, 1.44 in the mean; random codes of e2m1 have an rms of 2.87.
 _SCALE_BYTE = 80
 _CODE_RMS = 1.44 * 2.87
 
