@@ -53,7 +53,7 @@ class MuseDevice:
         loopback: bool = False,
         programmatic: bool = True,
         budget_ns: int = 100_000_000,
-        in_flight_bytes: int = 49152,
+        in_flight_bytes: int = 18432,
     ) -> None: ...
     def set_layer(
         self, rank: int, layer: int, addresses: dict[str, int], global_attention: bool, bf16_experts: bool

@@ -197,7 +197,7 @@ void bind_megakernel(py::module_& module) {
     py::class_<PyMuseDevice>(module, "MuseDevice", "Virtual ranks of a model on one GPU, a layer a launch")
         .def(py::init<const py::dict&, const std::string&, bool, bool, std::uint64_t, std::uint32_t>(),
              py::arg("shape"), py::arg("stop4") = "sumsq", py::arg("loopback") = false, py::arg("programmatic") = true,
-             py::arg("budget_ns") = 100'000'000ull, py::arg("in_flight_bytes") = 49152)
+             py::arg("budget_ns") = 100'000'000ull, py::arg("in_flight_bytes") = 18432)
         .def("set_layer", &PyMuseDevice::set_layer, py::arg("rank"), py::arg("layer"), py::arg("addresses"),
              py::arg("global_attention"), py::arg("bf16_experts"))
         .def("set_head", &PyMuseDevice::set_head, py::arg("rank"), py::arg("addresses"))

@@ -26,7 +26,8 @@ from tests.host_device import aligned_zeros
 SMS = 132
 FREE_BYTES, TOTAL_BYTES = 140_000_000_000, 150_000_000_000
 OPS_ELSEWHERE = {"entry": {"entry", "qkv", "exchange"}, "head": {"lm_head"}}
-REPORT = {"site": 12, "rank": 1, "block": 3, "warp": 4, "want": 1, "got": 0, "waited_ns": 250_000_000}
+_SITE = [job.name for job in JobTable.built_in("muse_hopper").jobs].index("stop1_wait_ranks")
+REPORT = {"site": _SITE, "rank": 1, "block": 3, "warp": 4, "want": 1, "got": 0, "waited_ns": 250_000_000}
 
 
 class LaunchFailed(RuntimeError):
