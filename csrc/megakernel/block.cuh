@@ -76,14 +76,14 @@ struct SharedMemory {
 
     // One thread; then __syncthreads().
     __device__ __forceinline__ void init() {
-        routed.init(kGroupWarps);
-        outbox_full.init(kGroupWarps);
-        outbox_empty.init(kSendingWarps);
-        for (sync::GpuBarrier& barrier : tile_full) barrier.init(kInputWarps);
-        for (sync::GpuBarrier& barrier : rows_empty) barrier.init(kGroupWarps);
+        routed.init_for_warps(kGroupWarps);
+        outbox_full.init_for_warps(kGroupWarps);
+        outbox_empty.init_for_warps(kSendingWarps);
+        for (sync::GpuBarrier& barrier : tile_full) barrier.init_for_warps(kInputWarps);
+        for (sync::GpuBarrier& barrier : rows_empty) barrier.init_for_warps(kGroupWarps);
         for (std::uint32_t buffer = 0; buffer < 2; ++buffer) {
-            sums_full[buffer].init(kGroupWarps);
-            sums_empty[buffer].init(1);
+            sums_full[buffer].init_for_warps(kGroupWarps);
+            sums_empty[buffer].init_for_warps(1);
         }
         ring.init();  // with the fence
     }

@@ -31,7 +31,7 @@ struct alignas(128) GpuRing {
         for (std::uint32_t stage = 0; stage < kStages; ++stage) {
             full[stage].init(1);
             // Per consumer warp: one arrival for all of them would free the stage under the slower ones.
-            empty[stage].init(kConsumers);
+            empty[stage].init_for_warps(kConsumers);
         }
         GpuBarrier::fence_init();
     }
@@ -43,8 +43,7 @@ struct alignas(128) GpuRing {
         return bytes[cursor.stage];
     }
     __device__ __forceinline__ void mark_empty(RingCursor& cursor) {
-        __syncwarp();
-        if (lane_id() == 0) empty[cursor.stage].arrive();
+        empty[cursor.stage].arrive_as_warp(lane_id());
         cursor.advance(kStages);
     }
 

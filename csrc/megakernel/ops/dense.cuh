@@ -148,8 +148,7 @@ __device__ __forceinline__ void wait_outbox_empty(W& w, std::uint32_t site, std:
 }
 template <class W>
 __device__ __forceinline__ void mark_outbox_full(W& w) {
-    __syncwarp();
-    if (w.lane == 0) w.shared.outbox_full.arrive();
+    w.shared.outbox_full.arrive_as_warp(w.lane);
 }
 template <class W>
 __device__ __forceinline__ void wait_outbox_full(W& w, std::uint32_t site, std::uint32_t use) {
@@ -157,8 +156,7 @@ __device__ __forceinline__ void wait_outbox_full(W& w, std::uint32_t site, std::
 }
 template <class W>
 __device__ __forceinline__ void mark_outbox_empty(W& w) {
-    __syncwarp();
-    if (w.lane == 0) w.shared.outbox_empty.arrive();
+    w.shared.outbox_empty.arrive_as_warp(w.lane);
 }
 // Which use of the outbox a phase's is: blocks without columns of the residual stream, or without a part of the pooler,
 // leave theirs out.

@@ -80,8 +80,7 @@ struct ExpertSend {
 
     template <class W>
     static __device__ __forceinline__ void give_back(W& w, std::uint32_t buffer) {
-        __syncwarp();
-        if (w.lane == 0) w.shared.sums_empty[buffer].arrive();
+        w.shared.sums_empty[buffer].arrive_as_warp(w.lane);
     }
 
     // A tile has 32 features, one chunk of a pair's row. Unit u has features 8 u to 8 u + 7.

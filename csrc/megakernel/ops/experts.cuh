@@ -96,7 +96,7 @@ struct Experts {
             }
         }
         w.meet(kSite);
-        if (w.group_thread() < kInputWarps) w.shared.tile_full[0].arrive();
+        if (w.group_thread() < kInputWarps * sync::kArrivalsOfWarp) w.shared.tile_full[0].arrive();
     }
 
     template <class W>
@@ -169,8 +169,7 @@ struct Experts {
                 }
             }
         }
-        __syncwarp();
-        if (w.lane == 0) w.shared.tile_full[number % kTileBarriers].arrive();
+        w.shared.tile_full[number % kTileBarriers].arrive_as_warp(w.lane);
     }
 
     using Sums = float[kUnitsPerWarp][4];
@@ -201,7 +200,11 @@ struct Experts {
             Sums sums = {};
             multiply_tile(w, compute, k_of(w, second), row, count, sums);
             __syncwarp();
-            if (w.lane < count) w.shared.rows_empty[(row + w.lane) % kRowSlots].arrive();
+            if constexpr (sync::kArrivalsOfWarp == 1) {
+                if (w.lane < count) w.shared.rows_empty[(row + w.lane) % kRowSlots].arrive();
+            } else {
+                for (std::uint32_t i = 0; i < count; ++i) w.shared.rows_empty[(row + i) % kRowSlots].arrive();
+            }
             row += count;
             leave_sums(w, compute, number++, sums);
         }
@@ -278,8 +281,7 @@ struct Experts {
             to[(k_group * Nvfp4Unit::kUnits + rows * kUnitsPerWarp + unit) * kLanes + w.lane] = {
                 sums[unit][0], sums[unit][1], sums[unit][2], sums[unit][3]};
         }
-        __syncwarp();
-        if (w.lane == 0) w.shared.sums_full[buffer].arrive();
+        w.shared.sums_full[buffer].arrive_as_warp(w.lane);
     }
 };
 

@@ -13,8 +13,7 @@ struct Routing {
         normalize(w);
         route(w);
         list_work(w);
-        __syncwarp();
-        if (w.lane == 0) w.shared.routed.arrive();
+        w.shared.routed.arrive_as_warp(w.lane);
     }
 
   private:
