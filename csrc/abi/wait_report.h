@@ -19,8 +19,5 @@ struct alignas(16) WaitReport {
     std::uint64_t waited_ns;
 };
 static_assert(sizeof(WaitReport) == 48 && alignof(WaitReport) == 16);
-// A GPU writes it in three pieces of 16 bytes (sync/gpu_arch.cuh).
-static_assert(offsetof(WaitReport, site) == 8 && offsetof(WaitReport, block) == 16);
-static_assert(offsetof(WaitReport, want) == 24 && offsetof(WaitReport, waited_ns) == 40);
 
 }  // namespace musetrace::abi

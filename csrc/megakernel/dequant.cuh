@@ -26,6 +26,12 @@ __device__ __forceinline__ uint4 load_scales(const char* unit, std::uint32_t sta
     return *reinterpret_cast<const uint4*>(unit + Nvfp4Unit::scale_offset(stage_k, load, lane));
 }
 
+// The scales of four of the eight fragments that 16 bytes of scales are for, two fragments in each word.
+__device__ __forceinline__ uint2 load_half_scales(const char* unit, std::uint32_t stage_k, std::uint32_t load,
+                                                  std::uint32_t half, std::uint32_t lane) {
+    return reinterpret_cast<const uint2*>(unit + Nvfp4Unit::scale_offset(stage_k, load, lane))[half];
+}
+
 // The scales of one of the two fragments of a scale word as bf16: row g in the low half, row g + 8 in the high half.
 // `kSecond` picks the fragment. `factor` is kScaleFactor, handed in where the compiler cannot see its value (a kernel
 // argument): knowing it, ptxas makes the multiply-add a shift-add, on the ALU pipe that the extraction needs.

@@ -41,98 +41,125 @@ __device__ __forceinline__ void store_tokens(uint4* fragments, const std::uint32
     }
 }
 
-// What a warp takes of a stage.
-struct StageShare {
-    uint4 scales[kUnitsPerWarp];
-    uint4 codes[kUnitsPerWarp][kStepsPerWarp / 4];
+// Half of what a warp takes of a stage: four fragments of each of its units.
+inline constexpr std::uint32_t kHalfSteps = kStepsPerWarp / 2;
+struct HalfShare {
+    uint2 scales[kUnitsPerWarp];  // two fragments in each word
+    uint4 codes[kUnitsPerWarp];   // one in each
+    static_assert(kHalfSteps == 4);
+};
 
-    __device__ __forceinline__ std::uint32_t code_word(std::uint32_t unit, std::uint32_t step) const {
-        return word(codes[unit][step / 4], step % 4);
+// A consumer warp's stages, read half a stage ahead: when the fragments of a half are made, its registers take the same
+// half of the next stage, so that neither the wait for a stage nor the reads of it stand between two products. `warp`
+// counts the consumer warps: its row group is warp / 4, its K group warp % 4.
+template <class Ring>
+class StageReader {
+  public:
+    __device__ __forceinline__ StageReader(Ring& ring, const sync::Waiter& waiter, std::uint32_t site,
+                                           std::uint32_t k_of_stage, std::uint32_t warp, std::uint32_t lane)
+        : ring_(ring), waiter_(waiter), site_(site), k_of_stage_(k_of_stage), warp_(warp), lane_(lane) {}
+
+    // The first stage; then take_stage() for each.
+    __device__ __forceinline__ void start(sync::RingCursor& cursor) {
+        const char* stage = ring_.wait_full(waiter_, site_, cursor);
+        load(stage, 0);
+        load(stage, 1);
+        ring_.mark_empty(cursor);
     }
-    __device__ __forceinline__ std::uint32_t scale_word(std::uint32_t unit, std::uint32_t step) const {
-        return word(scales[unit], step / 2);
+
+    // take(half, share, then) for both halves of a stage; it calls then() when it has made all fragments of the half
+    // and still has products to do, so that none of them is waited for at a branch. `kMore`: there is a stage behind
+    // it, which is read meanwhile.
+    template <bool kMore, class Take>
+    __device__ __forceinline__ void take_stage(sync::RingCursor& cursor, Take take) {
+        const bool landed = kMore && ring_.is_full(cursor);
+        take(0, halves_[0], [&] {
+            if constexpr (kMore) {
+                if (!landed) ring_.wait_full(waiter_, site_, cursor);
+                load(ring_.bytes[cursor.stage], 0);
+            }
+        });
+        take(1, halves_[1], [&] {
+            if constexpr (kMore) {
+                load(ring_.bytes[cursor.stage], 1);
+                ring_.mark_empty(cursor);
+            }
+        });
     }
 
   private:
-    static __device__ __forceinline__ std::uint32_t word(const uint4& words, std::uint32_t i) {
-        return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-    }
-};
-
-// `warp` counts the consumer warps: its row group is warp / 4, its K group warp % 4.
-__device__ __forceinline__ StageShare load_share(const char* stage, std::uint32_t k_of_stage, std::uint32_t warp,
-                                                 std::uint32_t lane) {
-    StageShare share;
-    const std::uint32_t k_group = warp % kGroupsOfK;
+    __device__ __forceinline__ void load(const char* stage, std::uint32_t half) {
+        const std::uint32_t k_group = warp_ % kGroupsOfK;
 #pragma unroll
-    for (std::uint32_t i = 0; i < kUnitsPerWarp; ++i) {
-        const std::uint32_t index = warp / kGroupsOfK * kUnitsPerWarp + i;
-        const char* unit = stage + index * Nvfp4Unit::bytes(k_of_stage);
-        share.scales[i] = load_scales(unit, k_of_stage, k_group, lane);
-#pragma unroll
-        for (std::uint32_t load = 0; load < kStepsPerWarp / 4; ++load) {
-            share.codes[i][load] = load_codes(unit, kStepsPerWarp / 4 * k_group + load, lane);
+        for (std::uint32_t i = 0; i < kUnitsPerWarp; ++i) {
+            const char* unit = stage + (warp_ / kGroupsOfK * kUnitsPerWarp + i) * Nvfp4Unit::bytes(k_of_stage_);
+            halves_[half].scales[i] = load_half_scales(unit, k_of_stage_, k_group, half, lane_);
+            halves_[half].codes[i] = load_codes(unit, 2 * k_group + half, lane_);
         }
     }
-    return share;
-}
 
-// Calls take(unit, step, fragment) for every A fragment of the share; before_pair(step) comes before those of steps
-// `step` and `step` + 1.
-template <class BeforePair, class Take>
-__device__ __forceinline__ void dequantize_share(const StageShare& share, std::uint32_t factor, BeforePair before_pair,
-                                                 Take take) {
-#pragma unroll
-    for (std::uint32_t step = 0; step < kStepsPerWarp; step += 2) {
-        before_pair(step);
+    Ring& ring_;
+    const sync::Waiter& waiter_;
+    std::uint32_t site_;
+    std::uint32_t k_of_stage_;
+    std::uint32_t warp_;
+    std::uint32_t lane_;
+    HalfShare halves_[2] = {};  // not left undefined: what may be read before it is written is live in all code before
+};
+
+// The A fragments of two steps of a half, 0 and 1 or 2 and 3.
+struct PairFragments {
+    AFragment a[kUnitsPerWarp][2];
+
+    __device__ __forceinline__ PairFragments(const HalfShare& share, std::uint32_t step, std::uint32_t factor) {
 #pragma unroll
         for (std::uint32_t unit = 0; unit < kUnitsPerWarp; ++unit) {
-            const std::uint32_t scales = share.scale_word(unit, step);
-            take(unit, step, dequantize(share.code_word(unit, step), expand_scales<false>(scales, factor)));
-            take(unit, step + 1, dequantize(share.code_word(unit, step + 1), expand_scales<true>(scales, factor)));
+            const uint2 scale = share.scales[unit];
+            const uint4 code = share.codes[unit];
+            const std::uint32_t scales = step == 0 ? scale.x : scale.y;
+            a[unit][0] = dequantize(step == 0 ? code.x : code.z, expand_scales<false>(scales, factor));
+            a[unit][1] = dequantize(step == 0 ? code.y : code.w, expand_scales<true>(scales, factor));
         }
     }
-}
 
-// The loop of a consumer warp: `stages` stages of the ring. take(share) runs after the stage is given back.
-template <class Take>
-__device__ __forceinline__ void take_stages(ExpertRing& ring, const sync::Waiter& waiter, std::uint32_t site,
-                                            sync::RingCursor& cursor, std::uint32_t stages, std::uint32_t warp,
-                                            Take take) {
-    const std::uint32_t lane = sync::lane_id();
-#pragma unroll 1
-    for (std::uint32_t stage = 0; stage < stages; ++stage) {
-        const StageShare share = load_share(ring.wait_full(waiter, site, cursor), kMaxStageK, warp, lane);
-        ring.mark_empty(cursor);
-        take(share);
+    // `b`: two steps of 8 tokens.
+    __device__ __forceinline__ void multiply(const uint4& b, float (&sums)[kUnitsPerWarp][4]) const {
+#pragma unroll
+        for (std::uint32_t unit = 0; unit < kUnitsPerWarp; ++unit) multiply_add(sums[unit], a[unit][0], b.x, b.y);
+#pragma unroll
+        for (std::uint32_t unit = 0; unit < kUnitsPerWarp; ++unit) multiply_add(sums[unit], a[unit][1], b.z, b.w);
     }
-}
-
-// take() of a row block whose K is `k_stages` stages: sums[unit] += share times tokens. Restarts at the first K with
-// every row block.
-struct MultiplyShare {
-    __device__ __forceinline__ MultiplyShare(const uint4* fragments, std::uint32_t k_stages, std::uint32_t warp,
-                                             std::uint32_t factor)
-        : first_(fragments + warp % kGroupsOfK * (kGroupK / kTokenLoadK) * kLanes + sync::lane_id()),
-          k_stages_(k_stages),
-          factor_(factor) {}
-
-    __device__ __forceinline__ void operator()(const StageShare& share, float (&sums)[kUnitsPerWarp][4]) {
-        const uint4* fragments = first_ + k_stage_ * (kMaxStageK / kTokenLoadK) * kLanes;
-        uint4 b;
-        dequantize_share(
-            share, factor_, [&](std::uint32_t step) { b = fragments[step / 2 * kLanes]; },
-            [&](std::uint32_t unit, std::uint32_t step, const AFragment& a) {
-                multiply_add(sums[unit], a, step % 2 == 0 ? b.x : b.z, step % 2 == 0 ? b.y : b.w);
-            });
-        if (++k_stage_ == k_stages_) k_stage_ = 0;
-    }
-
-  private:
-    const uint4* first_;
-    std::uint32_t k_stages_;
-    std::uint32_t factor_;
-    std::uint32_t k_stage_ = 0;
 };
+
+// sums[unit] += half a stage times 8 tokens. tokens(i): those of steps 2 i and 2 i + 1 of the half. then() comes before
+// the last products.
+template <class Tokens, class Then>
+__device__ __forceinline__ void multiply_half(const HalfShare& share, std::uint32_t factor, Tokens tokens,
+                                              float (&sums)[kUnitsPerWarp][4], Then then) {
+    const uint4 first = tokens(0), second = tokens(1);
+    PairFragments(share, 0, factor).multiply(first, sums);
+    const PairFragments last(share, 2, factor);
+    then();
+    last.multiply(second, sums);
+}
+
+// A tile: sums += `stages` stages times 8 tokens. `x`: the lane's bytes of its token's row, at its K group. `another`:
+// a tile behind it, whose first stage is read during this one's last.
+template <class Ring>
+__device__ __forceinline__ void multiply_tile(StageReader<Ring>& reader, sync::RingCursor& cursor, std::uint32_t factor,
+                                              const char* x, std::uint32_t k_of_stage, std::uint32_t stages,
+                                              bool another, float (&sums)[kUnitsPerWarp][4]) {
+    const auto take = [&](std::uint32_t half, const HalfShare& share, auto then) {
+        const char* from = x + half * kHalfSteps / 2 * kChunkBytes;
+        multiply_half(
+            share, factor, [&](std::uint32_t i) { return *reinterpret_cast<const uint4*>(from + i * kChunkBytes); },
+            sums, then);
+    };
+#pragma unroll 1
+    for (std::uint32_t left = stages - (another ? 0 : 1); left != 0; --left, x += k_of_stage * 2) {
+        reader.template take_stage<true>(cursor, take);
+    }
+    if (!another) reader.template take_stage<false>(cursor, take);
+}
 
 }  // namespace musetrace::megakernel

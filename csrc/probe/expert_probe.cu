@@ -18,6 +18,7 @@ static_assert(kExpertConsumers == kConsumerWarps * kLanes);
 struct SharedMemory {
     ExpertRing ring;
     uint4 tokens[token_bytes(kExpertMaxStagesOfK * kMaxStageK) / sizeof(uint4)];
+    sync::Waiter waiter;
 };
 static_assert(sizeof(SharedMemory) <= 232'448);
 
@@ -30,6 +31,18 @@ __device__ __forceinline__ void load(SharedMemory& shared, const sync::Waiter& w
     for (std::uint32_t stage = 0; stage < stages; ++stage, source += kExpertStageBytes) {
         producer.fill(waiter, MuseLayer::gemm1_load, source, kExpertStageBytes);
     }
+}
+
+template <class Take>
+__device__ __forceinline__ void take_stages(SharedMemory& shared, const sync::Waiter& waiter, std::uint32_t site,
+                                            sync::RingCursor& cursor, std::uint32_t stages, std::uint32_t warp,
+                                            Take take) {
+    if (stages == 0) return;
+    StageReader<ExpertRing> reader(shared.ring, waiter, site, kMaxStageK, warp, sync::lane_id());
+    reader.start(cursor);
+#pragma unroll 1
+    for (std::uint32_t left = stages - 1; left != 0; --left) reader.template take_stage<true>(cursor, take);
+    reader.template take_stage<false>(cursor, take);
 }
 
 template <ExpertWork kWork>
@@ -49,20 +62,32 @@ __device__ __forceinline__ void consume(SharedMemory& shared, const sync::Waiter
             for (std::uint32_t& word : unit) word = taken;
         }
     } else if constexpr (kWork == ExpertWork::kDequant) {
-        const auto mix = [&](std::uint32_t unit, std::uint32_t, const AFragment& a) {
+        const auto mix = [&](std::uint32_t, const HalfShare& share, auto then) {
 #pragma unroll
-            for (std::uint32_t reg = 0; reg < 4; ++reg) out[unit][reg] ^= a.reg[reg];
+            for (std::uint32_t step = 0; step < kHalfSteps; step += 2) {
+                const PairFragments fragments(share, step, factor);
+#pragma unroll
+                for (std::uint32_t i = 0; i < kUnitsPerWarp * 8; ++i) {
+                    out[i / 8][i % 4] ^= fragments.a[i / 8][i / 4 % 2].reg[i % 4];
+                }
+            }
+            then();
         };
-        take_stages(shared.ring, waiter, kSite, cursor, input.stages, warp,
-                    [&](const StageShare& share) { dequantize_share(share, factor, [](std::uint32_t) {}, mix); });
+        take_stages(shared, waiter, kSite, cursor, input.stages, warp, mix);
     } else {
         store_tokens(shared.tokens, input.tokens, input.k_stages * kMaxStageK, thread, kExpertConsumers);
         // The consumers alone: the loader is at work already.
         asm volatile("bar.sync 1, %0;" ::"n"(kExpertConsumers) : "memory");
         float sums[kUnitsPerWarp][4] = {};
-        MultiplyShare multiply(shared.tokens, input.k_stages, warp, factor);
-        take_stages(shared.ring, waiter, kSite, cursor, input.stages, warp,
-                    [&](const StageShare& share) { multiply(share, sums); });
+        const uint4* first = shared.tokens + warp % kGroupsOfK * (kGroupK / kTokenLoadK) * kLanes + sync::lane_id();
+        std::uint32_t k_stage = 0;
+        const auto multiply = [&](std::uint32_t half, const HalfShare& share, auto then) {
+            const uint4* from = first + (k_stage * kGroupsOfK * kGroupK / kTokenLoadK + half * kHalfSteps / 2) * kLanes;
+            multiply_half(share, factor, [&](std::uint32_t i) { return from[i * kLanes]; }, sums, then);
+            // Restarts at the first K with every row block.
+            if (half == 1 && ++k_stage == input.k_stages) k_stage = 0;
+        };
+        take_stages(shared, waiter, kSite, cursor, input.stages, warp, multiply);
 #pragma unroll
         for (std::uint32_t i = 0; i < kUnitsPerWarp * 4; ++i) out[i / 4][i % 4] = __float_as_uint(sums[i / 4][i % 4]);
     }
@@ -77,16 +102,18 @@ __global__ void __launch_bounds__(kExpertThreads, 1)
     expert_probe(const __grid_constant__ ExpertInput input, std::uint32_t in_flight_bytes, std::uint32_t factor) {
     extern __shared__ __align__(128) char bytes[];
     SharedMemory& shared = *reinterpret_cast<SharedMemory*>(bytes);
-    if (threadIdx.x == 0) shared.ring.init();
+    if (threadIdx.x == 0) {
+        shared.ring.init();
+        shared.waiter = {input.report, input.budget_ns, 0, blockIdx.x, 0, &input.report->abort};
+    }
     __syncthreads();
     const std::uint32_t warp = threadIdx.x / kLanes;
-    const sync::Waiter waiter{input.report, input.budget_ns, 0, blockIdx.x, warp, &input.report->abort};
     if (warp < kFirstConsumer) {
         if constexpr (kMoveRegisters) sync::give_registers_back<kLoaderRegisters>();
-        if (warp == 0) load(shared, waiter, input, in_flight_bytes);
+        if (warp == 0) load(shared, shared.waiter, input, in_flight_bytes);
     } else {
         if constexpr (kMoveRegisters) sync::take_registers<kConsumerRegisters>();
-        consume<kWork>(shared, waiter, input, factor);
+        consume<kWork>(shared, shared.waiter, input, factor);
     }
 }
 

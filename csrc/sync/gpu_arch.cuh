@@ -27,40 +27,19 @@ struct GpuArch {
     }
     static __device__ __forceinline__ std::uint64_t now_ns() { return stamp_clock_ns(); }
 
-    // The warp: the same answer for all lanes.
-    static __device__ __forceinline__ bool must_leave(const Waiter& waiter, std::uint64_t budget_ns,
-                                                      std::uint64_t start_ns) {
-        return __any_sync(kAllLanes, load_relaxed(waiter.abort) != 0 || now_ns() - start_ns > budget_ns) != 0;
-    }
     static __device__ __forceinline__ bool all(bool mine) { return __all_sync(kAllLanes, mine) != 0; }
 
     static __device__ __forceinline__ void pause(std::uint32_t) { __nanosleep(kPauseNs); }
 
-    // Ends the warp. It stands at every wait, so it is short: the report is three wide stores by the first lane of all
-    // that sets the abort flag. Before the end comes a while in which bulk copies land that are under way, for they
-    // write to shared memory, which the next block on this SM gets when this one is gone (a full ring of 144 KB lands
-    // in 5 us), and in which the other warps of a group are let out of the barrier where they may wait for this one.
-    [[noreturn]] static __device__ __forceinline__ void leave(const Waiter& waiter, std::uint32_t site,
-                                                              std::uint32_t want, std::uint32_t got,
-                                                              std::uint64_t start_ns) {
-        const std::uint64_t left_ns = now_ns();
-        // Read here: as threadIdx it would be kept in a register through the whole kernel, for this.
-        std::uint32_t thread;
-        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-        if (got < want && atomicCAS(waiter.abort, 0u, 1u) == 0) {
-            auto* report = reinterpret_cast<uint4*>(waiter.report);
-            report[0] = {1, 1, site, waiter.rank};
-            report[1] = {waiter.block, thread / abi::kLanesPerWarp, want, 0};
-            report[2] = {got, 0, static_cast<std::uint32_t>(left_ns - start_ns), 0};
-        }
-        __syncwarp();
-#pragma unroll 1
-        while (now_ns() - left_ns < kLandingNs) {
-            if (thread >= kGroupFirst) meet_without_waiting();
-            __nanosleep(kPauseNs);
-        }
-        asm volatile("exit;");
-        __builtin_unreachable();
+    // Of a wait for another block. A load of the abort flag takes as long as a hop, so most polls go without.
+    static constexpr std::uint32_t kPollsPerLook = 16;
+
+    // The warp. In ticks of 1,024 ns: 32 bits of them last for an hour. The report says 1 and 0 for what was waited
+    // for.
+    static __device__ __forceinline__ std::uint32_t look(const Waiter& waiter, std::uint32_t site,
+                                                         std::uint32_t patience, std::uint64_t, std::uint64_t,
+                                                         std::uint32_t start) {
+        return look_at(static_cast<std::uint32_t>(__cvta_generic_to_shared(&waiter)), site << 8 | patience, start);
     }
 
     // The warps of a group, all threads from kGroupFirst on, meet at a hardware barrier.
@@ -68,11 +47,54 @@ struct GpuArch {
     static __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kGroupThreads) : "memory"); }
 
   private:
+    static __device__ __forceinline__ std::uint32_t ticks() { return static_cast<std::uint32_t>(now_ns() >> 10); }
+
+    // Not inlined: it stands behind every wait, and what waits need of the instruction cache is theirs. It is sparing
+    // with registers, for they must be free wherever a warp waits.
+    static __device__ __noinline__ std::uint32_t look_at(std::uint32_t waiter_address, std::uint32_t what,
+                                                         std::uint32_t start) {
+        const std::uint32_t waited = ticks() - start;
+        if (start == 0) return waited;
+        const Waiter& waiter = *static_cast<const Waiter*>(__cvta_shared_to_generic(waiter_address));
+        const auto budget = static_cast<std::uint32_t>(waiter.budget_ns >> 10);
+        const bool over = waited > (what & 0xFF) * budget + budget / kSites * (what >> 8);
+        if (__any_sync(kAllLanes, load_relaxed(waiter.abort) != 0 || over)) leave(waiter, what >> 8, waited);
+        return start;
+    }
+
+    // Ends the warp: the report is that of the first lane of all that sets the abort flag. Before the end comes a while
+    // in which bulk copies land that are under way, for they write to shared memory, which the next block on this SM
+    // gets when this one is gone (a full ring of 144 KB lands in 5 us), and in which the other warps of a group are let
+    // out of the barrier where they may wait for this one.
+    [[noreturn]] static __device__ __forceinline__ void leave(const Waiter& waiter, std::uint32_t site,
+                                                              std::uint32_t waited) {
+        if (atomicCAS(waiter.abort, 0u, 1u) == 0) {
+            abi::WaitReport& report = *waiter.report;
+            report.site = site;
+            report.rank = waiter.rank;
+            report.block = waiter.block;
+            report.warp = threadIdx.x / abi::kLanesPerWarp;
+            report.want = 1;
+            report.got = 0;
+            report.waited_ns = std::uint64_t{waited} << 10;
+            report.abort = 1;
+            report.claimed = 1;
+        }
+        __syncwarp();
+        const std::uint32_t left = ticks();
+#pragma unroll 1
+        while (ticks() - left < kLandingTicks) {
+            if (threadIdx.x >= kGroupFirst) meet_without_waiting();
+            __nanosleep(kPauseNs);
+        }
+        asm volatile("exit;");
+        __builtin_unreachable();
+    }
     static __device__ __forceinline__ void meet_without_waiting() {
         asm volatile("bar.arrive 1, %0;" ::"n"(kGroupThreads) : "memory");
     }
     static constexpr std::uint32_t kPauseNs = 32;  // one tick of %globaltimer
-    static constexpr std::uint64_t kLandingNs = 200'000;
+    static constexpr std::uint32_t kLandingTicks = 200;
 };
 
 // Arrivals that stand for a warp. compute-sanitizer's racecheck does not follow what lane 0's arrival says for the
@@ -122,11 +144,24 @@ class GpuBarrier {
     // The warp: waits for the end of the current phase of this parity (0 for the first).
     __device__ __forceinline__ void wait_parity(const Waiter& waiter, std::uint32_t site, std::uint32_t parity) {
         const auto poll = [&] { return std::uint64_t{try_wait(parity)}; };
-        wait<GpuArch, kLocalPatience>(waiter, site, 1, poll, [](std::uint32_t) {});
+        wait<GpuArch, kLocalPatience, 1>(waiter, site, 1, poll, [](std::uint32_t) {});
+    }
+
+    // The warp: whether it has ended, without waiting.
+    __device__ __forceinline__ bool has_ended(std::uint32_t parity) const {
+        std::uint32_t ended;
+        asm volatile(
+            "{ .reg .pred ended; mbarrier.test_wait.parity.shared::cta.b64 ended, [%1], %2;"
+            " selp.u32 %0, 1, 0, ended; }"
+            : "=r"(ended)
+            : "r"(address()), "r"(parity)
+            : "memory");
+        return GpuArch::all(ended != 0);
     }
 
   private:
-    // The hardware lets the warp sleep for about this long, so a wait that ends in time never loads the abort flag.
+    // The hardware lets the warp sleep for about this long, so a wait that ends in time never loads the abort flag, and
+    // one that does not looks at it often enough to see it before the first to leave is gone (kLandingTicks).
     static constexpr std::uint32_t kSleepNs = 20'000;
     // L2 eviction policy, as CUTLASS encodes it (createpolicy.fractional.L2::evict_first of everything).
     static constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;

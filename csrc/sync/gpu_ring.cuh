@@ -42,17 +42,27 @@ struct alignas(128) GpuRing {
         full[cursor.stage].wait_parity(waiter, site, cursor.parity);
         return bytes[cursor.stage];
     }
+    // A look, without waiting; then the same as wait_full().
+    __device__ __forceinline__ bool is_full(const RingCursor& cursor) const {
+        return full[cursor.stage].has_ended(cursor.parity);
+    }
     __device__ __forceinline__ void mark_empty(RingCursor& cursor) {
-        empty[cursor.stage].arrive_as_warp(lane_id());
+        give_back(cursor);
         cursor.advance(kStages);
+    }
+    // The stage that the cursor stood at.
+    __device__ __forceinline__ void give_back(const RingCursor& cursor) {
+        empty[cursor.stage].arrive_as_warp(lane_id());
     }
 
     // The producer warp's end of the ring.
     class Producer {
       public:
-        // A stage is issued only while no more than `limit_bytes` are on their way (so that and a stage at most).
         __device__ __forceinline__ Producer(GpuRing& ring, std::uint32_t limit_bytes)
             : ring_(ring), limit_bytes_(limit_bytes) {}
+
+        // A stage is issued only while no more than this are on their way (so that and a stage at most).
+        __device__ __forceinline__ void set_limit(std::uint32_t limit_bytes) { limit_bytes_ = limit_bytes; }
 
         // The warp: `bytes` of global memory into the next stage, once it is empty. Returns when the copy is issued.
         __device__ __forceinline__ void fill(const Waiter& waiter, std::uint32_t site, const char* source,

@@ -88,6 +88,9 @@ template <class Slot, std::uint32_t kLoads, class Word, class Address>
 __device__ __forceinline__ void receive_slots(const Waiter& waiter, std::uint32_t site, Word (&words)[kLoads],
                                               std::uint32_t count, Address slot) {
     bool done = count == 0;
+    // What may be read undefined is live in all code before, and takes registers there.
+#pragma unroll
+    for (std::uint32_t i = 0; i < kLoads; ++i) words[i] = Word{};
     const auto poll = [&] {
         if (!done) {
 #pragma unroll

@@ -47,9 +47,15 @@ struct HostArch {
     static std::uint64_t now_ns() { return stamp_clock_ns(); }
     // A warp of the host device is one thread.
     static bool all(bool mine) { return mine; }
-    // The launch was given up, or this wait has taken too long.
-    static bool must_leave(const Waiter& waiter, std::uint64_t budget_ns, std::uint64_t start_ns) {
-        return load_acquire(waiter.abort) != 0 || now_ns() - start_ns > budget_ns;
+    static constexpr std::uint32_t kPollsPerLook = 1;
+    static std::uint64_t look(const Waiter& waiter, std::uint32_t site, std::uint32_t patience, std::uint64_t want,
+                              std::uint64_t got, std::uint64_t start_ns) {
+        const std::uint64_t now = now_ns();
+        if (start_ns == 0) start_ns = now;
+        if (load_acquire(waiter.abort) != 0 || now - start_ns > patience_ns(waiter.budget_ns, patience, site)) {
+            leave(waiter, site, static_cast<std::uint32_t>(want), static_cast<std::uint32_t>(got), start_ns);
+        }
+        return start_ns;
     }
 
     // Warps are threads and there are more of them than cores: spin for a moment (the other side may be running
@@ -71,6 +77,8 @@ struct HostArch {
         __builtin_ia32_pause();
 #endif
     }
+
+  private:
     [[noreturn]] static void leave(const Waiter& waiter, std::uint32_t site, std::uint32_t want, std::uint32_t got,
                                    std::uint64_t start_ns) {
         if (load_acquire(waiter.abort) == 0 && claim(&waiter.report->claimed)) {

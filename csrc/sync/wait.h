@@ -28,13 +28,15 @@ inline constexpr std::uint32_t kLocalPatience = 2;
 // first.
 inline constexpr std::uint32_t kSites = 128;
 
-// The way out is Arch::leave: the first without an abort flag says why.
-//
 // Returns when poll() >= want, within kPatience times the budget (and a part of it more, see kSites). `site` is the job
-// in which the warp waits; `pause(round)` passes the time between two looks.
-template <class Arch, std::uint32_t kPatience = 1, class Poll, class Pause>
+// in which the warp waits; `pause(round)` passes the time between two polls.
+//
+// Every kPollsPerLook polls comes a look at the clock and the abort flag, Arch::look: it returns when the wait began,
+// by its first call, and does not return when the time is over or somebody else gave up. The first of all says why.
+template <class Arch, std::uint32_t kPatience = 1, std::uint32_t kPollsPerLook = Arch::kPollsPerLook, class Poll,
+          class Pause>
 MUSETRACE_FN void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t want, Poll poll, Pause pause) {
-    std::uint64_t start_ns = 0;
+    decltype(Arch::look(waiter, site, 0, 0, 0, 0)) start = 0;
     // One place that polls: on the GPU it is unrolled code, and stands in the instruction cache.
 #if defined(__CUDACC__)
 #pragma unroll 1
@@ -42,14 +44,14 @@ MUSETRACE_FN void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t w
     for (std::uint32_t round = 0;; ++round) {
         const std::uint64_t got = poll();
         if (__builtin_expect(Arch::all(got >= want), 1)) return;
-        if (round == 0) start_ns = Arch::now_ns();
-        if (__builtin_expect(
-                Arch::must_leave(waiter, kPatience * waiter.budget_ns + waiter.budget_ns / kSites * site, start_ns),
-                0)) {
-            Arch::leave(waiter, site, static_cast<std::uint32_t>(want), static_cast<std::uint32_t>(got), start_ns);
-        }
+        if (round % kPollsPerLook == 0) start = Arch::look(waiter, site, kPatience, want, got, start);
         pause(round);
     }
+}
+
+// What a wait may take.
+MUSETRACE_FN constexpr std::uint64_t patience_ns(std::uint64_t budget_ns, std::uint32_t patience, std::uint32_t site) {
+    return patience * budget_ns + budget_ns / kSites * site;
 }
 
 }  // namespace musetrace::sync

@@ -261,33 +261,51 @@ class Experts:
     @staticmethod
     def group(w: Warp) -> Waiting:
         yield from Experts.tiles(w)
-        row = number = 0
-        previous: bool | None = None
-        for tile in tiles_of(w):
+        tiles = list(tiles_of(w))
+        row = 0
+        for number, tile in enumerate(tiles):
             if number == 0 and not tile.second:
                 yield from Experts.load_first_rows(w, tile)
             yield from w.wait_tile_full(number)
-            if previous is not tile.second:
+            if number == 0 or tiles[number - 1].second is not tile.second:
                 yield from w.wait_full()
-                previous = tile.second
-            yield from Experts.multiply_tile(w, tile, row)
+                if Experts.reads_ahead(w, tile):
+                    yield from Experts.take_stage(w, tile, 0)
+            following = next((t for t in tiles[number + 1 : number + 2] if t.second is tile.second), None)
+            yield from Experts.multiply_tile(w, tile, row, following)
             row += len(tile.item.pairs)
             yield from Experts.leave_sums(w, tile, number)
-            number += 1
-        yield from Experts.wait_sums_sent(w, number)
+        yield from Experts.wait_sums_sent(w, len(tiles))
 
     @staticmethod
-    def multiply_tile(w: Warp, tile: Tile, row: int) -> Waiting:
-        """The tile's stages against its rows, which are given back."""
+    def is_busy(w: Warp, tile: Tile) -> bool:
+        """Whether a stage reaches as far as the warp's K group."""
+        return w.group_warp % 4 * 128 < native.stage_k(k_of(w, tile.second))
+
+    @staticmethod
+    def reads_ahead(w: Warp, tile: Tile) -> bool:
+        """Whether the warp reads a stage before it multiplies the one in front (StageReader)."""
+        return Experts.is_busy(w, tile) and not w.launch.bf16_experts
+
+    @staticmethod
+    def take_stage(w: Warp, tile: Tile, stage: int) -> Waiting:
+        """The ring's next stage, which is given back as soon as it is read."""
+        yield from w.wait_full()
+        w.read_stage((tile.name, stage))
+        w.mark_empty()
+
+    @staticmethod
+    def multiply_tile(w: Warp, tile: Tile, row: int, following: Tile | None) -> Waiting:
+        """The tile's stages against its rows, which are given back; the GEMM's next tile may be read already."""
         region = "features" if tile.second else "expert_x"
-        k = k_of(w, tile.second)
-        for stage in range(stages_of(w, tile.second)[0]):
-            yield from w.wait_full()
-            w.read_stage((tile.name, stage))
-            w.mark_empty()
-        if w.group_warp % 4 * 128 < native.stage_k(k):
+        first = 1 if Experts.reads_ahead(w, tile) else 0
+        for stage in range(first, stages_of(w, tile.second)[0]):
+            yield from Experts.take_stage(w, tile, stage)
+        if first and following is not None:
+            yield from Experts.take_stage(w, following, 0)
+        if Experts.is_busy(w, tile):
             for at, pair in enumerate(tile.item.pairs, row):
-                w.read(POOL + at % ROW_SLOTS * ROW_CELLS, k // 8, (region, pair))
+                w.read(POOL + at % ROW_SLOTS * ROW_CELLS, k_of(w, tile.second) // 8, (region, pair))
         for at in range(row, row + len(tile.item.pairs)):
             w.mark_row_empty(at)
 

@@ -113,10 +113,10 @@ def test_a_cursor_that_restarts_at_an_op(op: Op) -> None:
 
 
 def test_rows_freed_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def early(w: Warp, tile: Tile, row: int) -> Waiting:
+    def early(w: Warp, tile: Tile, row: int, following: Tile | None) -> Waiting:
         for at in range(row, row + len(tile.item.pairs)):
             mark(w, at)
-        yield from multiply(w, tile, row)
+        yield from multiply(w, tile, row, following)
 
     multiply, mark = Experts.multiply_tile, Warp.mark_row_empty
     monkeypatch.setattr(Experts, "multiply_tile", early)

@@ -76,25 +76,12 @@ struct ExpertWarp {
 
 using TileSums = float[kUnitsPerWarp][4];
 
-__device__ __forceinline__ void multiply_nvfp4(ExpertWarp& w, std::uint32_t k, std::uint32_t factor, const char* row,
-                                               TileSums& sums) {
-    const std::uint32_t stage = megakernel::stage_k(k);
-    const char* x = w.own_x(row);
+// Stages that are too narrow for this warp's K group.
+__device__ __forceinline__ void give_back(ExpertWarp& w, std::uint32_t stages) {
 #pragma unroll 1
-    for (std::uint32_t at = 0; at < k; at += stage, x += stage * 2) {
-        const char* weights = w.shared.ring.wait_full(w.waiter, w.site, w.cursor);
-        if (w.k_group() * kGroupK >= stage) {
-            w.shared.ring.mark_empty(w.cursor);
-            continue;
-        }
-        const megakernel::StageShare share = megakernel::load_share(weights, stage, w.warp, w.lane);
+    for (std::uint32_t stage = 0; stage < stages; ++stage) {
+        w.shared.ring.wait_full(w.waiter, w.site, w.cursor);
         w.shared.ring.mark_empty(w.cursor);
-        uint4 b;
-        megakernel::dequantize_share(
-            share, factor, [&](std::uint32_t step) { b = *reinterpret_cast<const uint4*>(x + step / 2 * kChunkBytes); },
-            [&](std::uint32_t unit, std::uint32_t step, const megakernel::AFragment& a) {
-                megakernel::multiply_add(sums[unit], a, step % 2 == 0 ? b.x : b.z, step % 2 == 0 ? b.y : b.w);
-            });
     }
 }
 

@@ -91,7 +91,12 @@ struct Experts {
     __device__ __forceinline__ void multiply(std::uint32_t warp) const {
         ExpertWarp w{shared, waiter, warp, lane, kSite};
         std::uint32_t row = 0, number = 0;
-        run().for_items([&](std::uint32_t item, std::uint32_t first, std::uint32_t end) {
+        const TileRun tiles = run();
+        const std::uint32_t stage = megakernel::stage_k(k()), all = tiles.tiles.size();
+        const bool packed = !kBf16 && w.k_group() * kGroupK < stage;
+        megakernel::StageReader<ExpertRing> reader(shared.ring, waiter, kSite, stage, warp, lane);
+        if (packed && all != 0) reader.start(w.cursor);
+        tiles.for_items([&](std::uint32_t item, std::uint32_t first, std::uint32_t end) {
             const std::uint32_t count = shared.items[item].count;
 #pragma unroll 1
             for (std::uint32_t i = 0; i < count; ++i) {
@@ -104,8 +109,11 @@ struct Experts {
                 TileSums sums = {};
                 if constexpr (kBf16) {
                     multiply_bf16(w, k(), x, sums);
+                } else if (packed) {
+                    megakernel::multiply_tile(reader, w.cursor, params.scale_factor, w.own_x(x), stage, k() / stage,
+                                              number + 1 < all, sums);
                 } else {
-                    multiply_nvfp4(w, k(), params.scale_factor, x, sums);
+                    give_back(w, k() / stage);
                 }
                 leave_sums(w, number, sums);
             }

@@ -15,8 +15,11 @@ struct Experts {
         w.template job<MuseHopper::gemm1_wait_tiles>(
             [&] { w.shared.routed.wait_parity(w.waiter, MuseHopper::gemm1_wait_tiles, 0); });
         TileWalk<W> walk(w);
+        // Products of bf16 keep up with all that HBM gives.
+        if (w.params.bf16_experts) ring.set_limit(sync::kInFlightBytes);
 #pragma unroll 1
         for (std::uint32_t second = 0; second < 2; ++second) load_gemm(w, ring, walk, second != 0);
+        ring.set_limit(w.params.in_flight_bytes);
     }
 
     // Warps 1 and 2: every second row each.
@@ -180,25 +183,37 @@ struct Experts {
         if (!walk.has(second)) return;
         const std::uint32_t wait_input = second ? MuseHopper::gemm2_wait_input : MuseHopper::gemm1_wait_input;
         const std::uint32_t compute = second ? MuseHopper::gemm2_compute : MuseHopper::gemm1_compute;
-        bool first = true;
+        const std::uint32_t k = k_of(w, second), stage = stage_k(k);
+        const bool busy = w.group_warp() % kGroupsOfK * kGroupK < stage, packed = busy && !w.params.bf16_experts;
+        Tile tile = walk.take(second);
         w.begin(pick_job<MuseHopper::gemm1_wait_input, MuseHopper::gemm2_wait_input>(second));
+        if (!second) load_first_rows(w, tile);
+        wait_rows(w, wait_input, number);
+        w.end(pick_job<MuseHopper::gemm1_wait_input, MuseHopper::gemm2_wait_input>(second));
+        w.begin(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
+        w.shared.ring.wait_full(w.waiter, compute, w.cursor);
+        w.end(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
+        w.begin(pick_job<MuseHopper::gemm1_compute, MuseHopper::gemm2_compute>(second));
+        StageReader<ExpertRing> reader(w.shared.ring, w.waiter, compute, stage, w.group_warp(), w.lane);
+        if (packed) reader.start(w.cursor);
 #pragma unroll 1
-        while (walk.has(second)) {
-            w.forget();
-            const Tile tile = walk.take(second);
+        while (true) {
+            const bool another = walk.has(second);
+            // Looked up before the products, not behind them, where nothing else is to do.
+            const Tile following = another ? walk.take(second) : tile;
             const std::uint32_t count = tile.item.count;
-            if (first && !second) load_first_rows(w, tile);
-            w.shared.tile_full[number % kTileBarriers].wait_parity(w.waiter, wait_input, number / kTileBarriers % 2);
-            if (first) {
-                w.end(pick_job<MuseHopper::gemm1_wait_input, MuseHopper::gemm2_wait_input>(second));
-                w.begin(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
-                w.shared.ring.wait_full(w.waiter, compute, w.cursor);
-                w.end(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
-                w.begin(pick_job<MuseHopper::gemm1_compute, MuseHopper::gemm2_compute>(second));
-                first = false;
-            }
             Sums sums = {};
-            multiply_tile(w, compute, k_of(w, second), row, count, sums);
+            // Columns beyond the pairs read any row; nobody takes their sums.
+            const std::uint32_t slot = (row + min(w.lane / 4, count - 1)) % kRowSlots;
+            const char* x =
+                w.shared.pool + slot * kRowBytes + w.lane % 4 * kLoadBytes + w.group_warp() % kGroupsOfK * kGroupK * 2;
+            if (packed) {
+                multiply_tile(reader, w.cursor, w.params.scale_factor, x, stage, k / stage, another, sums);
+            } else if (w.params.bf16_experts) {
+                multiply_bf16(w, compute, k, x, busy, sums);
+            } else {
+                give_back(w, compute, k / stage);
+            }
             __syncwarp();
             if constexpr (sync::kArrivalsOfWarp == 1) {
                 if (w.lane < count) w.shared.rows_empty[(row + w.lane) % kRowSlots].arrive();
@@ -207,39 +222,27 @@ struct Experts {
             }
             row += count;
             leave_sums(w, compute, number++, sums);
+            if (!another) break;
+            w.forget();
+            tile = following;
+            wait_rows(w, wait_input, number);
         }
         w.end(pick_job<MuseHopper::gemm1_compute, MuseHopper::gemm2_compute>(second));
     }
 
-    // Two row groups of 32 rows times four groups of 128 K; the columns of the product are the item's pairs.
+    // The rows of the block's tile `number`.
     template <class W>
-    static __device__ __forceinline__ void multiply_tile(W& w, std::uint32_t site, std::uint32_t k, std::uint32_t row,
-                                                         std::uint32_t count, Sums& sums) {
-        const std::uint32_t k_group = w.group_warp() % kGroupsOfK, stage = stage_k(k);
-        // Columns beyond the pairs read any row; nobody takes their sums.
-        const std::uint32_t slot = (row + min(w.lane / 4, count - 1)) % kRowSlots;
-        const char* x = w.shared.pool + slot * kRowBytes + w.lane % 4 * kLoadBytes + k_group * kGroupK * 2;
-        const bool busy = k_group * kGroupK < stage;
-        if (w.params.bf16_experts) {
-            multiply_bf16(w, site, k, x, busy, sums);
-        } else {
+    static __device__ __forceinline__ void wait_rows(W& w, std::uint32_t site, std::uint32_t number) {
+        w.shared.tile_full[number % kTileBarriers].wait_parity(w.waiter, site, number / kTileBarriers % 2);
+    }
+
+    // Stages that are too narrow for this warp's K group.
+    template <class W>
+    static __device__ __forceinline__ void give_back(W& w, std::uint32_t site, std::uint32_t stages) {
 #pragma unroll 1
-            for (std::uint32_t at = 0; at < k; at += stage, x += stage * 2) {
-                const char* weights = w.shared.ring.wait_full(w.waiter, site, w.cursor);
-                if (!busy) {
-                    w.shared.ring.mark_empty(w.cursor);
-                    continue;
-                }
-                const StageShare share = load_share(weights, stage, w.group_warp(), w.lane);
-                w.shared.ring.mark_empty(w.cursor);
-                uint4 b;
-                dequantize_share(
-                    share, w.params.scale_factor,
-                    [&](std::uint32_t step) { b = *reinterpret_cast<const uint4*>(x + step / 2 * kChunkBytes); },
-                    [&](std::uint32_t unit, std::uint32_t step, const AFragment& a) {
-                        multiply_add(sums[unit], a, step % 2 == 0 ? b.x : b.z, step % 2 == 0 ? b.y : b.w);
-                    });
-            }
+        for (std::uint32_t stage = 0; stage < stages; ++stage) {
+            w.shared.ring.wait_full(w.waiter, site, w.cursor);
+            w.shared.ring.mark_empty(w.cursor);
         }
     }
 

@@ -90,6 +90,12 @@ struct Routing {
         const bool mine = w.lane * 8 < s.experts;
         const char* logits = w.slots(w.params.exchange.logits);
         static_assert(kTokensPerWarp == 2);
+        // Asked for before the wait.
+        float4 bias[2] = {};
+        if (mine) {
+            bias[0] = reinterpret_cast<const float4*>(w.rank.layer.router_bias)[w.lane * 2];
+            bias[1] = reinterpret_cast<const float4*>(w.rank.layer.router_bias)[w.lane * 2 + 1];
+        }
         uint4 words[2 * kTokensPerWarp];
         w.template job<MuseHopper::stop2_wait_logits>([&] {
             const char* from = logits + (w.group_warp() * kTokensPerWarp * s.experts + w.lane * 8) * 4;
@@ -98,12 +104,7 @@ struct Routing {
                 [&](std::uint32_t i) { return from + (i / 2 * s.experts + i % 2 * 4) * 4; });
         });
         MUSETRACE_BEGIN(w.stamps, MuseHopper::stop2_topk);
-#pragma unroll 1
-        for (std::uint32_t i = 0; i < kTokensPerWarp; ++i) {
-            const uint4 low = i == 0 ? words[0] : words[2], high = i == 0 ? words[1] : words[3];
-            choose(w, w.group_warp() * kTokensPerWarp + i, {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w},
-                   mine);
-        }
+        choose(w, words, bias, mine);
     }
 
     // An order of floats as unsigned numbers; 0 is below all.
@@ -112,52 +113,73 @@ struct Routing {
         return bits ^ (bits >> 31 != 0 ? 0xFFFFFFFFu : 0x80000000u);
     }
 
+    // Both tokens of the warp side by side, for each round is a chain of dependent instructions.
     template <class W>
-    static __device__ __forceinline__ void choose(W& w, std::uint32_t token, const std::uint32_t (&logit)[8],
-                                                  bool mine) {
+    static __device__ __forceinline__ void choose(W& w, const uint4 (&words)[2 * kTokensPerWarp],
+                                                  const float4 (&biases)[2], bool mine) {
         const Shape& s = w.shape();
-        float score[8];
-        std::uint32_t key[8], chosen = 0;
+        const float bias[8] = {biases[0].x, biases[0].y, biases[0].z, biases[0].w,
+                               biases[1].x, biases[1].y, biases[1].z, biases[1].w};
+        float score[kTokensPerWarp][8];
+        std::uint32_t key[kTokensPerWarp][8], chosen[kTokensPerWarp] = {};
 #pragma unroll
-        for (std::uint32_t e = 0; e < 8; ++e) {
-            const float bias = mine ? w.rank.layer.router_bias[w.lane * 8 + e] : 0.0f;
-            score[e] = __fdividef(1.0f, 1.0f + __expf(-__uint_as_float(logit[e]) * s.output_multiplier));
-            key[e] = mine ? ordered(score[e] + bias) : 0;
+        for (std::uint32_t i = 0; i < kTokensPerWarp; ++i) {
+            const uint4 low = words[2 * i], high = words[2 * i + 1];
+            const std::uint32_t logit[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+            for (std::uint32_t e = 0; e < 8; ++e) {
+                score[i][e] = __fdividef(1.0f, 1.0f + __expf(-__uint_as_float(logit[e]) * s.output_multiplier));
+                key[i][e] = mine ? ordered(score[i][e] + bias[e]) : 0;
+            }
         }
 #pragma unroll 1
         for (std::uint32_t round = 0; round < s.top_k; ++round) {
-            std::uint32_t best = key[0];
 #pragma unroll
-            for (std::uint32_t e = 1; e < 8; ++e) best = max(best, key[e]);
-            const std::uint32_t top = __reduce_max_sync(kAllLanes, best);
-            const std::uint32_t lanes = __ballot_sync(kAllLanes, best == top);
-            std::uint32_t equal = 0;
+            for (std::uint32_t i = 0; i < kTokensPerWarp; ++i) {
+                std::uint32_t best = key[i][0];
 #pragma unroll
-            for (std::uint32_t e = 0; e < 8; ++e) equal |= (key[e] == top ? 1u : 0u) << e;
-            equal = w.lane == __ffs(lanes) - 1u ? equal & (~equal + 1) : 0;  // the lowest
-            chosen |= equal;
+                for (std::uint32_t e = 1; e < 8; ++e) best = max(best, key[i][e]);
+                const std::uint32_t top = __reduce_max_sync(kAllLanes, best);
+                const std::uint32_t lanes = __ballot_sync(kAllLanes, best == top);
+                std::uint32_t equal = 0;
 #pragma unroll
-            for (std::uint32_t e = 0; e < 8; ++e) key[e] = equal >> e & 1u ? 0 : key[e];
+                for (std::uint32_t e = 0; e < 8; ++e) equal |= (key[i][e] == top ? 1u : 0u) << e;
+                equal = w.lane == __ffs(lanes) - 1u ? equal & (~equal + 1) : 0;  // the lowest
+                chosen[i] |= equal;
+#pragma unroll
+                for (std::uint32_t e = 0; e < 8; ++e) key[i][e] = equal >> e & 1u ? 0 : key[i][e];
+            }
         }
-        // Places by ascending id: a lane's first is behind those of the lanes below. The sum in a fixed order.
-        float sum = 0.0f;
+        // Places by ascending id: a lane's first is behind those of the lanes below. The sums in a fixed order.
+        float sum[kTokensPerWarp];
+        std::uint32_t place[kTokensPerWarp];
 #pragma unroll
-        for (std::uint32_t e = 0; e < 8; ++e) sum += chosen >> e & 1u ? score[e] : 0.0f;
-        std::uint32_t place = __popc(chosen);
-        const std::uint32_t own = place;
+        for (std::uint32_t i = 0; i < kTokensPerWarp; ++i) {
+            sum[i] = 0.0f;
+            place[i] = __popc(chosen[i]);
+#pragma unroll
+            for (std::uint32_t e = 0; e < 8; ++e) sum[i] += chosen[i] >> e & 1u ? score[i][e] : 0.0f;
+        }
 #pragma unroll 1
         for (std::uint32_t step = 1; step < kLanes; step *= 2) {
-            const std::uint32_t lower = __shfl_up_sync(kAllLanes, place, step);
-            place += w.lane >= step ? lower : 0;
-            sum += __shfl_xor_sync(kAllLanes, sum, step);
-        }
-        const float scale = __fdividef(s.routed_scale, sum + 1e-15f);
-        std::uint32_t pair = token * s.top_k + place - own;
 #pragma unroll
-        for (std::uint32_t e = 0; e < 8; ++e) {
-            if ((chosen >> e & 1u) == 0) continue;
-            w.shared.ids[pair] = static_cast<std::uint8_t>(w.lane * 8 + e);
-            w.shared.weights[pair++] = score[e] * scale;
+            for (std::uint32_t i = 0; i < kTokensPerWarp; ++i) {
+                const std::uint32_t lower = __shfl_up_sync(kAllLanes, place[i], step);
+                place[i] += w.lane >= step ? lower : 0;
+                sum[i] += __shfl_xor_sync(kAllLanes, sum[i], step);
+            }
+        }
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTokensPerWarp; ++i) {
+            const float scale = __fdividef(s.routed_scale, sum[i] + 1e-15f);
+            const std::uint32_t token = w.group_warp() * kTokensPerWarp + i;
+            std::uint32_t pair = token * s.top_k + place[i] - __popc(chosen[i]);
+#pragma unroll
+            for (std::uint32_t e = 0; e < 8; ++e) {
+                if ((chosen[i] >> e & 1u) == 0) continue;
+                w.shared.ids[pair] = static_cast<std::uint8_t>(w.lane * 8 + e);
+                w.shared.weights[pair++] = score[i][e] * scale;
+            }
         }
     }
 
