@@ -108,6 +108,7 @@ class PyMuseDevice {
         device_.connect(handles);
     }
     void disconnect() { device_.disconnect(); }
+    void withdraw_handles() { device_.withdraw_handles(); }
     void reset() { device_.reset(); }
 
     void launch(const RequestTuple& request, const std::string& build) {
@@ -229,7 +230,8 @@ void bind_megakernel(py::module_& module) {
         .def("set_state", &PyMuseDevice::set_state, py::arg("position"), py::arg("epoch") = 0)
         .def("handles", &PyMuseDevice::handles, "Of the exchange of each held rank, bytes for other processes")
         .def("connect", &PyMuseDevice::connect, py::arg("handles"), "Maps the ranks of other processes; [rank]")
-        .def("disconnect", &PyMuseDevice::disconnect, "Then all processes meet before they let go of their devices")
+        .def("disconnect", &PyMuseDevice::disconnect, "The mappings end; no process may have a launch left")
+        .def("withdraw_handles", &PyMuseDevice::withdraw_handles, "All have disconnected: the memory may be freed")
         .def("reset", &PyMuseDevice::reset, "Behind a failed launch with ranks in other processes, while none runs one")
         .def("launch", &PyMuseDevice::launch, py::arg("request"), py::arg("build"),
              "request: (entry, layer or head; layer; device address of the stamps or 0; epoch)")

@@ -123,7 +123,6 @@ void MuseDevice::disconnect() {
     check(cudaStreamSynchronize(stream_), "running the launches");
     peers_.close();
     connected_ = options_.loopback || ranks_ == shape_.ranks;
-    exported_ = false;
 }
 
 char* MuseDevice::exchange_of(std::uint32_t rank) {

@@ -73,8 +73,8 @@ struct LaunchRequest {
 //
 // With ranks in other processes: every process exports its handles, connects to the others', and all of them meet
 // before the first launch. From then on all launch the same, in the same order. When a launch was given up in one of
-// them, all of them end theirs, meet, reset(), and meet again. At the end all disconnect(), meet, and destroy their
-// devices: memory that a peer has mapped must not be freed. A device that is destroyed without that leaves its exchange
+// them, all of them end theirs, meet, reset(), and meet again. At the end all disconnect(), meet, and withdraw their
+// handles: memory that a peer has mapped must not be freed. A device that is destroyed without that leaves its exchange
 // to the end of the process.
 class MuseDevice {
   public:
@@ -104,6 +104,8 @@ class MuseDevice {
     void connect(const std::vector<PeerHandles>& all);
     // Ends the mappings; no process may have a launch left.
     void disconnect();
+    // Once all processes have disconnected: the exchange may be freed.
+    void withdraw_handles() { exported_ = false; }
 
     // Throws std::logic_error while ranks of other processes are not connected, or a failed launch is not reset.
     void launch(const LaunchRequest& request, LayerBuild build);

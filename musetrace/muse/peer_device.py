@@ -93,6 +93,7 @@ class PeerDevice(CudaDevice):
             self._device.disconnect()
         try:
             self._group.meet()
+            self._device.withdraw_handles()
         finally:
             self._group.close()
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tests.protocol import dense_ops
 from tests.protocol import layer as layer_ops
-from tests.protocol.barriers import Waiting
 from tests.protocol.clocks import ProtocolError
 from tests.protocol.dense_ops import AllReduce
 from tests.protocol.geometry import Geometry, Launch, mini

@@ -93,6 +93,9 @@ class FakeMuseDevice:
         self.log.append("disconnect")
         self.peers = None
 
+    def withdraw_handles(self) -> None:
+        self.log.append("withdraw")
+
     def reset(self) -> None:
         self.log.append("reset")
         self.failed = False
