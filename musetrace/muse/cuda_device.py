@@ -1,6 +1,7 @@
 """The GPU device for Python: ranks of a model on one GPU, a layer a launch (``csrc/megakernel``).
 
-Whole models run on virtual ranks, which share the GPU's SMs. A slice is one rank of several that plays back
+Whole models run on virtual ranks, which share the GPU's SMs, or with some ranks here and the others in other
+processes (``peer_device``). A slice is one rank of several that plays back
 to itself what its peers would send (loopback), so its results are not those of the whole model.
 """
 
