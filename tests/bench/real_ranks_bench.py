@@ -190,7 +190,6 @@ def main() -> None:
             # The others are at another place now.
             print(f"process {place.process}, {case.name}: {error}", flush=True)
             break
-    os._exit(0)
 
 
 if __name__ == "__main__":

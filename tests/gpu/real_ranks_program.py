@@ -370,7 +370,6 @@ def main(results: Path) -> None:
         result["seconds"] = round(time.monotonic() - start, 2)
         with results.with_suffix(f".{PLACE.process}").open("a") as file:
             file.write(json.dumps(result) + "\n")
-    os._exit(0)
 
 
 if __name__ == "__main__":

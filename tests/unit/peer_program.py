@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -171,9 +170,6 @@ def main() -> None:
         patch.setattr(opening, "synthesize", cache(opening.synthesize))
         for scenario in SCENARIOS:
             print(json.dumps({"scenario": scenario.__name__} | scenario(module)), flush=True)
-    sys.stdout.flush()
-    # Not the way out of the interpreter, on which torch waits for the processes that are gone.
-    os._exit(0)
 
 
 if __name__ == "__main__":
