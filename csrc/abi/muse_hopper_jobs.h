@@ -76,6 +76,7 @@ namespace musetrace::abi {
     JOB(stop5_sum,             stop5,     Recv,     group,  none)                  \
     JOB(stop5_wait_rows,       stop5,     Wait,     group,  stop5_sum)             \
     JOB(stop5_norm,            stop5,     Compute,  group,  none)                  \
+    JOB(entry_wait_ranks,      entry,     Wait,     group,  exchange_reset)        \
     JOB(entry_sum,             entry,     Compute,  group,  none)                  \
     JOB(entry_wait_rows,       entry,     Wait,     group,  entry_sum)             \
     JOB(entry_norm,            entry,     Compute,  group,  none)                  \

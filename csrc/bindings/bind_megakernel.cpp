@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 
@@ -19,6 +20,7 @@ namespace {
 using megakernel::LayerBuild;
 using megakernel::LayerWeights;
 using megakernel::MuseDevice;
+using megakernel::PeerHandles;
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;
@@ -53,8 +55,9 @@ megakernel::LaunchRequest request_of(const RequestTuple& request) {
 class PyMuseDevice {
   public:
     PyMuseDevice(const py::dict& shape, const std::string& stop4, bool loopback, bool programmatic,
-                 std::uint64_t budget_ns, std::uint32_t in_flight_bytes)
-        : device_(shape_from(shape), options(stop4, loopback, programmatic, budget_ns, in_flight_bytes)) {}
+                 std::uint64_t budget_ns, std::uint32_t in_flight_bytes, std::uint32_t first_rank, std::uint32_t held)
+        : device_(shape_from(shape),
+                  {stop4_of(stop4), loopback, programmatic, budget_ns, in_flight_bytes, first_rank, held}) {}
 
     void set_layer(std::uint32_t rank, std::uint32_t layer, const py::dict& a, bool global_attention,
                    bool bf16_experts) {
@@ -84,6 +87,29 @@ class PyMuseDevice {
     }
     void set_rope(std::uint64_t table) { device_.set_rope(reinterpret_cast<const float*>(table)); }
     void set_state(std::uint32_t position, std::uint32_t epoch) { device_.set_state(position, epoch); }
+
+    std::vector<py::bytes> handles() {
+        std::vector<py::bytes> all;
+        for (const PeerHandles& of_rank : device_.handles()) {
+            all.emplace_back(reinterpret_cast<const char*>(&of_rank), sizeof of_rank);
+        }
+        return all;
+    }
+    void connect(const std::vector<std::string>& all) {
+        std::vector<PeerHandles> handles(all.size());
+        for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            if (all[rank].size() != sizeof(PeerHandles)) {
+                throw std::invalid_argument("the handles of rank " + std::to_string(rank) + " have " +
+                                            std::to_string(all[rank].size()) + " bytes, not " +
+                                            std::to_string(sizeof(PeerHandles)));
+            }
+            std::memcpy(&handles[rank], all[rank].data(), sizeof(PeerHandles));
+        }
+        device_.connect(handles);
+    }
+    void disconnect() { device_.disconnect(); }
+    void withdraw_handles() { device_.withdraw_handles(); }
+    void reset() { device_.reset(); }
 
     void launch(const RequestTuple& request, const std::string& build) {
         device_.launch(request_of(request), build_of(build));
@@ -142,12 +168,9 @@ class PyMuseDevice {
     }
 
   private:
-    static megakernel::MuseOptions options(const std::string& stop4, bool loopback, bool programmatic,
-                                           std::uint64_t budget_ns, std::uint32_t in_flight_bytes) {
-        if (stop4 != "gather" && stop4 != "sumsq")
-            throw std::invalid_argument("stop4 is gather or sumsq, not " + stop4);
-        return {stop4 == "gather" ? megakernel::Stop4::kGather : megakernel::Stop4::kSumsq, loopback, programmatic,
-                budget_ns, in_flight_bytes};
+    static megakernel::Stop4 stop4_of(const std::string& name) {
+        if (name != "gather" && name != "sumsq") throw std::invalid_argument("stop4 is gather or sumsq, not " + name);
+        return name == "gather" ? megakernel::Stop4::kGather : megakernel::Stop4::kSumsq;
     }
 
     template <class T>
@@ -194,15 +217,22 @@ void bind_megakernel(py::module_& module) {
             PyErr_SetObject(failed.ptr(), report_dict(error.report).ptr());
         }
     });
-    py::class_<PyMuseDevice>(module, "MuseDevice", "Virtual ranks of a model on one GPU, a layer a launch")
-        .def(py::init<const py::dict&, const std::string&, bool, bool, std::uint64_t, std::uint32_t>(),
+    py::class_<PyMuseDevice>(module, "MuseDevice", "Ranks of a model that one GPU holds, a layer a launch")
+        .def(py::init<const py::dict&, const std::string&, bool, bool, std::uint64_t, std::uint32_t, std::uint32_t,
+                      std::uint32_t>(),
              py::arg("shape"), py::arg("stop4") = "sumsq", py::arg("loopback") = false, py::arg("programmatic") = true,
-             py::arg("budget_ns") = 100'000'000ull, py::arg("in_flight_bytes") = 18432)
+             py::arg("budget_ns") = 100'000'000ull, py::arg("in_flight_bytes") = 18432, py::arg("first_rank") = 0,
+             py::arg("held") = 0, "held: ranks from first_rank on; 0: all")
         .def("set_layer", &PyMuseDevice::set_layer, py::arg("rank"), py::arg("layer"), py::arg("addresses"),
              py::arg("global_attention"), py::arg("bf16_experts"))
         .def("set_head", &PyMuseDevice::set_head, py::arg("rank"), py::arg("addresses"))
         .def("set_rope", &PyMuseDevice::set_rope, py::arg("address"), "float32[capacity, 32, 2]: cosine, sine")
         .def("set_state", &PyMuseDevice::set_state, py::arg("position"), py::arg("epoch") = 0)
+        .def("handles", &PyMuseDevice::handles, "Of the exchange of each held rank, bytes for other processes")
+        .def("connect", &PyMuseDevice::connect, py::arg("handles"), "Maps the ranks of other processes; [rank]")
+        .def("disconnect", &PyMuseDevice::disconnect, "The mappings end; no process may have a launch left")
+        .def("withdraw_handles", &PyMuseDevice::withdraw_handles, "All have disconnected: the memory may be freed")
+        .def("reset", &PyMuseDevice::reset, "Behind a failed launch with ranks in other processes, while none runs one")
         .def("launch", &PyMuseDevice::launch, py::arg("request"), py::arg("build"),
              "request: (entry, layer or head; layer; device address of the stamps or 0; epoch)")
         .def("capture", &PyMuseDevice::capture, py::arg("requests"), py::arg("build"), "A graph; returns its number")

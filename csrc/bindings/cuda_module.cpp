@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <pybind11/pybind11.h>
 
+#include "bindings/cuda_memory.h"
+
 namespace musetrace::bindings {
 
 void bind_stamp_probe(pybind11::module_& module);
@@ -18,6 +20,8 @@ int device_count() {
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+void set_device(int device) { check(cudaSetDevice(device), "choosing a GPU"); }
+
 }  // namespace
 }  // namespace musetrace::bindings
 
@@ -25,6 +29,7 @@ PYBIND11_MODULE(_cuda, module) {
     using namespace musetrace::bindings;
     module.doc() = "musetrace CUDA part: probes of the stamps, their clock, and packed weights";
     module.def("device_count", &device_count, "CUDA devices that can be used; 0 without a driver");
+    module.def("set_device", &set_device, pybind11::arg("device"), "The GPU of this thread's calls from now on");
     bind_stamp_probe(module);
     bind_dequant_probe(module);
     bind_expert_probe(module);

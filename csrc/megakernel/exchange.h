@@ -1,18 +1,27 @@
 // A rank's receive buffers within a launch: all are slots (sync/slots.h), data that is its own flag. Two copies
 // alternate from launch to launch.
 //
-// Why a copy may be used again. Launch L reads copy L % 2, and its senders make the other one empty. The first to write
-// the reset copy is a block of launch L + 1.
-//   Ranks of one device: launch L + 1 begins after all blocks of launch L have ended (or, with programmatic launch, its
-//   first write comes after griddepcontrol.wait, which waits for just that).
-//   Ranks of several devices: a peer writes to our copy in launch L + 1 only after it has ended its launch L. For that
-//   each of its blocks has read the sums of all its blocks at stop 5 (all end the launch behind that hop), which were
-//   made from the stop-5 rows of all our blocks. Those rows come after the block's part of the reset and its fence,
-//   though not always from the warp that made them: warp 3 gives the outbox back at stop 1, the group fills it again
-//   behind that, and warps 1 to 3 send it. So every part of the reset is visible before any block of the peer leaves
-//   launch L.
-//   Two cases are not covered (tests/protocol has them): a launch without a stop, the entry of a step, and a block that
-//   has no columns, which sends nothing. Before there are several devices, they need a rendezvous of their own.
+// Why a copy may be used again. Launch L uses copy L % 2 of each rank. In launch L the blocks that own columns make the
+// other copy empty, each a part of it; launch L + 1 fills it. Before anybody fills a slot of it,
+//   1. those who read it in launch L - 1, or in the head behind that, must have ended. The reset itself begins behind
+//      them: launches of a device follow each other, with programmatic launch by griddepcontrol.wait;
+//   2. the reset must be visible. Who fills the slot is a block of launch L + 1, on our device or on a peer's. Before
+//      its first write, all blocks of launch L have ended on its own device (again griddepcontrol.wait). Among them
+//      are, for each of our blocks that own columns, blocks of the same number of the ranks there, and such a block has
+//      in launch L received, from our block, something that was sent behind the block's part of the reset and its
+//      fence:
+//        a layer: the sums of stop 5. They are not always sent by the warp that made the reset, warp 3, but warp 3
+//        gives the outbox back at stop 1, behind its fence, the group fills it again behind that, and warps 1 to 3 send
+//        it.
+//        an entry: zeros in the place of these sums, which warp 3 sends behind its fence (ops/reset.cuh).
+//      Blocks without columns make nothing empty, for they send nothing of the kind.
+// And nothing that was sent in launch L - 1 comes late and fills the copy again behind the reset: all that is sent in a
+// launch is received in it.
+//
+// The argument does not ask which ranks share a device. Between devices it has a begin: both copies are empty before a
+// peer's first launch, for which the hosts meet; and they meet twice when a launch was given up, for then slots are
+// filled that nobody received: once when no launch runs any more, and again when all copies are empty.
+// tests/protocol has all of it.
 #pragma once
 
 #include <cstdint>

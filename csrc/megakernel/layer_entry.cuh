@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_layer(const __grid_cons
     const std::uint32_t rank = blockIdx.x / params.shape.blocks, block = blockIdx.x % params.shape.blocks;
     if (threadIdx.x == 0) {
         shared.init();
-        shared.waiter = {params.report, params.budget_ns, rank, block, 0, params.abort};
+        shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
         shared.stamps = stamp_region(params.stamps, rank, params.shape.blocks, kMode);
     }
     if (threadIdx.x == kLanes) {

@@ -39,7 +39,7 @@ struct NextWeights {
 };
 
 struct RankParams {
-    LayerWeights layer;
+    LayerWeights layer;  // of an entry launch: ffn_alpha and ffn_beta alone, 1 and 0 for all columns
     NextWeights next;
     const float* residual;   // [token][hidden]
     float* next_residual;    // the other copy; a block may write it while another still reads `residual`
@@ -54,8 +54,8 @@ struct RankParams {
     std::uint16_t* next_v;
     char* exchange;       // this launch's copy
     char* idle_exchange;  // the other copy, made empty in this launch
-    // Where to send: the exchange of each rank, and which rank's place there is ours. Loopback sends to all places of
-    // its own exchange.
+    // Where to send: the exchange of each rank, here or in the memory of another GPU, and which rank's place there is
+    // ours. Loopback sends to all places of its own exchange.
     char* peers[kMaxRanks];
     std::uint32_t places[kMaxRanks];
 };
@@ -73,7 +73,8 @@ enum class LaunchKind : std::uint8_t {
 
 struct LayerParams {
     Shape shape;
-    std::uint32_t ranks;  // that run here, each on shape.blocks blocks; shape.ranks is how many share the model
+    std::uint32_t ranks;       // that run here, each on shape.blocks blocks; shape.ranks is how many share the model
+    std::uint32_t first_rank;  // of those that run here, among all
     Plan plan;
     ExchangeLayout exchange;
     LaunchKind kind;
@@ -93,7 +94,7 @@ struct LayerParams {
     const float* rope;          // [position][32][2]: cosine, sine
     abi::WaitReport* report;    // in pinned memory
     std::uint32_t* abort;       // in device memory: every wait polls it
-    char* stamps;               // rank 0's region; null when not recorded
+    char* stamps;               // region of the first rank here; null when not recorded
     std::uint32_t epoch;
     RankParams rank[kMaxRanks];
 };
@@ -103,6 +104,7 @@ static_assert(sizeof(LayerParams) <= 4096, "kernel parameters");
 struct HeadParams {
     Shape shape;
     std::uint32_t ranks;
+    std::uint32_t first_rank;
     Plan plan;
     std::uint32_t in_flight_bytes;
     std::uint64_t budget_ns;

@@ -1,25 +1,24 @@
 #include "megakernel/muse_device.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "megakernel/cuda_errors.h"
 
 namespace musetrace::megakernel {
 namespace {
 
-void check(int error, const char* what) {
-    if (error == cudaSuccess) return;
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
-}
-
-void require(bool holds, const std::string& what) {
-    if (!holds) throw std::invalid_argument(what);
+std::uint32_t held_ranks(const Shape& s, const MuseOptions& options) {
+    return options.loopback ? 1 : options.held == 0 ? s.ranks : options.held;
 }
 
 Shape checked(const Shape& s, const MuseOptions& options) {
     const char* wrong = unsupported(s);
     require(wrong == nullptr, wrong == nullptr ? "" : wrong);
     require(s.ranks <= kMaxRanks, "at most " + std::to_string(kMaxRanks) + " ranks, not " + std::to_string(s.ranks));
-    const std::uint32_t blocks = (options.loopback ? 1 : s.ranks) * s.blocks;
+    const std::uint32_t held = held_ranks(s, options), blocks = held * s.blocks;
+    require(options.loopback ? options.held == 0 && options.first_rank == 0 : options.first_rank + held <= s.ranks,
+            "there are no ranks " + std::to_string(options.first_rank) + " to " +
+                std::to_string(options.first_rank + held - 1) + " to hold here");
     KernelFit fit{};
     check(fit_layer(LayerBuild::kOff, fit), "looking for a GPU of compute capability 9.0");
     require(static_cast<int>(blocks) <= fit.blocks,
@@ -37,7 +36,7 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
 
 MuseDevice::Rank::Rank(const Shape& s, const Plan& plan, const ExchangeLayout& e)
     : layers(s.layers),
-      exchange{Buffer(e.bytes), Buffer(e.bytes)},
+      exchange{Buffer(exported_bytes(e.bytes)), Buffer(exported_bytes(e.bytes))},
       residual{Buffer(std::size_t{kTokens} * s.hidden * 4), Buffer(std::size_t{kTokens} * s.hidden * 4)},
       q{Buffer(std::size_t{kTokens} * s.head_columns() * 2), Buffer(std::size_t{kTokens} * s.head_columns() * 2)},
       gate{Buffer(std::size_t{kTokens} * s.head_columns() * 2), Buffer(std::size_t{kTokens} * s.head_columns() * 2)},
@@ -55,16 +54,21 @@ MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
       options_(options),
       plan_(make_plan(shape)),
       exchange_(make_exchange(shape, plan_, options.stop4)),
-      ranks_(options.loopback ? 1 : shape.ranks),
+      ranks_(held_ranks(shape, options)),
+      connected_(options.loopback || ranks_ == shape.ranks),
       state_(sizeof(StepState)),
       abort_(sizeof(std::uint32_t)),
-      shares_(sizeof(BlockShares) * shape.blocks) {
+      shares_(sizeof(BlockShares) * shape.blocks),
+      entry_gates_(std::size_t{2} * shape.hidden * 4) {
     for (std::uint32_t r = 0; r < ranks_; ++r) all_.push_back(std::make_unique<Rank>(shape_, plan_, exchange_));
     std::vector<BlockShares> shares;
     for (std::uint32_t block = 0; block < shape_.blocks; ++block) {
         shares.push_back(block_shares(shape_, plan_, block));
     }
     check(cudaMemcpy(shares_.as<char>(), shares.data(), shares_.bytes(), cudaMemcpyHostToDevice), "dealing the work");
+    const std::vector<float> ones(shape_.hidden, 1.0f);
+    check(cudaMemcpy(entry_gates_.as<float>(), ones.data(), std::size_t{shape_.hidden} * 4, cudaMemcpyHostToDevice),
+          "setting the gates of an entry launch");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
     check(cudaHostAlloc(reinterpret_cast<void**>(&host_report_), sizeof(abi::WaitReport), cudaHostAllocMapped),
           "allocating pinned memory");
@@ -90,6 +94,45 @@ MuseDevice::~MuseDevice() {
     }
     cudaStreamDestroy(stream_);
     cudaFreeHost(host_report_);
+    if (!exported_) return;
+    for (const auto& rank : all_) {
+        for (Buffer& copy : rank->exchange) copy.leave();
+    }
+}
+
+std::vector<PeerHandles> MuseDevice::handles() {
+    std::vector<PeerHandles> all;
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+        const Buffer* copies = at(r).exchange;
+        all.push_back(export_copies(options_.first_rank + r, copies[0].as<void>(), copies[1].as<void>()));
+        exported_ = true;
+    }
+    return all;
+}
+
+void MuseDevice::connect(const std::vector<PeerHandles>& all) {
+    require(!options_.loopback && all.size() == shape_.ranks,
+            "handles of " + std::to_string(shape_.ranks) + " ranks are needed, not of " + std::to_string(all.size()));
+    for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
+        if (!is_here(rank)) peers_.open(rank, all[rank]);
+    }
+    connected_ = true;
+}
+
+void MuseDevice::disconnect() {
+    check(cudaStreamSynchronize(stream_), "running the launches");
+    peers_.close();
+    connected_ = options_.loopback || ranks_ == shape_.ranks;
+}
+
+char* MuseDevice::exchange_of(std::uint32_t rank) {
+    if (options_.loopback) return at(0).exchange[parity_].as<char>();
+    return is_here(rank) ? at(rank - options_.first_rank).exchange[parity_].as<char>() : peers_.copy(rank, parity_);
+}
+
+void MuseDevice::require_ready() const {
+    if (!connected_) throw std::logic_error("ranks of other processes are not connected: connect() before a launch");
+    if (failed_) throw std::logic_error("a launch failed: reset() in all processes before the next");
 }
 
 void MuseDevice::set_layer(std::uint32_t rank, std::uint32_t layer, const LayerWeights& weights, const NextWeights& own,
@@ -112,6 +155,7 @@ void MuseDevice::set_state(std::uint32_t position, std::uint32_t epoch) {
 }
 
 void MuseDevice::launch(const LaunchRequest& request, LayerBuild build) {
+    require_ready();
     require(request.kind != Launched::kLayer || request.layer < shape_.layers, "no such layer");
     if (request.kind == Launched::kHead) return launch_head_kind(request, build);
     launch_layer_kind(request, build);
@@ -123,6 +167,7 @@ void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild buil
     LayerParams p{};
     p.shape = shape_;
     p.ranks = ranks_;
+    p.first_rank = options_.first_rank;
     p.plan = plan_;
     p.exchange = exchange_;
     p.kind = entry ? LaunchKind::kEntry : LaunchKind::kLayer;
@@ -131,7 +176,7 @@ void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild buil
     p.scale_factor = kScaleFactor;
     p.in_flight_bytes = options_.in_flight_bytes;
     p.budget_ns = options_.budget_ns;
-    p.delay_seed = delay_seed_;
+    p.delay_seed = delay_seed_ ^ options_.first_rank << 16;
     p.lost_block = lost_block_;
     p.state = state_.as<StepState>();
     p.shares = shares_.as<BlockShares>();
@@ -140,44 +185,52 @@ void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild buil
     p.abort = abort_.as<std::uint32_t>();
     p.stamps = request.stamps;
     p.epoch = request.epoch;
-    for (std::uint32_t r = 0; r < ranks_; ++r) {
-        Rank& rank = at(r);
-        const Layer& own = rank.layers[layer];
-        require(own.set, "layer " + std::to_string(layer) + " has no weights yet");
-        RankParams& to = p.rank[r];
-        to.layer = own.weights;
-        p.global_attention = own.global_attention;
-        p.bf16_experts = own.bf16_experts;
-        const bool projects = next < shape_.layers && rank.layers[next].set;
-        to.next = projects ? rank.layers[next].own : NextWeights{nullptr, rank.final_norm};
-        p.next_global_attention = projects && rank.layers[next].global_attention;
-        require(to.next.norm != nullptr, "the head has no weights yet");
-        to.residual = rank.residual[parity_].as<float>();
-        to.next_residual = rank.residual[parity_ ^ 1u].as<float>();
-        to.middle_residual = rank.middle.as<float>();
-        to.q = rank.q[parity_].as<std::uint16_t>();
-        to.gate = rank.gate[parity_].as<std::uint16_t>();
-        to.next_q = rank.q[parity_ ^ 1u].as<std::uint16_t>();
-        to.next_gate = rank.gate[parity_ ^ 1u].as<std::uint16_t>();
-        to.k = rank.k[layer].as<std::uint16_t>();
-        to.v = rank.v[layer].as<std::uint16_t>();
-        to.next_k = projects ? rank.k[next].as<std::uint16_t>() : nullptr;
-        to.next_v = projects ? rank.v[next].as<std::uint16_t>() : nullptr;
-        to.exchange = rank.exchange[parity_].as<char>();
-        to.idle_exchange = rank.exchange[parity_ ^ 1u].as<char>();
-        for (std::uint32_t peer = 0; peer < shape_.ranks; ++peer) {
-            to.peers[peer] = at(options_.loopback ? 0 : peer).exchange[parity_].as<char>();
-            to.places[peer] = options_.loopback ? peer : r;
-        }
-    }
+    for (std::uint32_t r = 0; r < ranks_; ++r) set_rank_params(r, layer, next, p);
     check(launch_layer(build, p, stream_), "launching the layer kernel");
     parity_ ^= 1u;
+}
+
+void MuseDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p) {
+    Rank& rank = at(r);
+    const Layer& own = rank.layers[layer];
+    require(own.set, "layer " + std::to_string(layer) + " has no weights yet");
+    RankParams& to = p.rank[r];
+    to.layer = own.weights;
+    if (p.kind == LaunchKind::kEntry) {
+        to.layer = {};
+        to.layer.ffn_alpha = entry_gates_.as<float>();
+        to.layer.ffn_beta = entry_gates_.as<float>() + shape_.hidden;
+    }
+    p.global_attention = own.global_attention;
+    p.bf16_experts = own.bf16_experts;
+    const bool projects = next < shape_.layers && rank.layers[next].set;
+    to.next = projects ? rank.layers[next].own : NextWeights{nullptr, rank.final_norm};
+    p.next_global_attention = projects && rank.layers[next].global_attention;
+    require(to.next.norm != nullptr, "the head has no weights yet");
+    to.residual = rank.residual[parity_].as<float>();
+    to.next_residual = rank.residual[parity_ ^ 1u].as<float>();
+    to.middle_residual = rank.middle.as<float>();
+    to.q = rank.q[parity_].as<std::uint16_t>();
+    to.gate = rank.gate[parity_].as<std::uint16_t>();
+    to.next_q = rank.q[parity_ ^ 1u].as<std::uint16_t>();
+    to.next_gate = rank.gate[parity_ ^ 1u].as<std::uint16_t>();
+    to.k = rank.k[layer].as<std::uint16_t>();
+    to.v = rank.v[layer].as<std::uint16_t>();
+    to.next_k = projects ? rank.k[next].as<std::uint16_t>() : nullptr;
+    to.next_v = projects ? rank.v[next].as<std::uint16_t>() : nullptr;
+    to.exchange = rank.exchange[parity_].as<char>();
+    to.idle_exchange = rank.exchange[parity_ ^ 1u].as<char>();
+    for (std::uint32_t peer = 0; peer < shape_.ranks; ++peer) {
+        to.peers[peer] = exchange_of(peer);
+        to.places[peer] = options_.loopback ? peer : options_.first_rank + r;
+    }
 }
 
 void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build) {
     HeadParams p{};
     p.shape = shape_;
     p.ranks = ranks_;
+    p.first_rank = options_.first_rank;
     p.plan = plan_;
     p.in_flight_bytes = options_.in_flight_bytes;
     p.budget_ns = options_.budget_ns;
@@ -229,6 +282,7 @@ std::size_t MuseDevice::capture(const std::vector<LaunchRequest>& requests, Laye
 }
 
 void MuseDevice::replay(std::size_t index) {
+    require_ready();
     const Graph& graph = graphs_.at(index);
     check(cudaGraphLaunch(graph.exec[parity_], stream_), "launching a graph");
     parity_ ^= graph.launches % 2;
@@ -239,8 +293,18 @@ void MuseDevice::synchronize() {
     if (host_report_->claimed == 0) return;
     const abi::WaitReport report = *host_report_;
     *host_report_ = {};
-    reset_exchange();
+    failed_ = ranks_ < shape_.ranks && !options_.loopback;
+    if (!failed_) reset_exchange();
     throw WaitTimedOut(report);
+}
+
+void MuseDevice::reset() {
+    check(cudaStreamSynchronize(stream_), "running the launches");
+    *host_report_ = {};
+    // A process that was refused a launch has made fewer of them.
+    parity_ = 0;
+    failed_ = false;
+    reset_exchange();
 }
 
 void MuseDevice::reset_exchange() {
@@ -252,6 +316,7 @@ void MuseDevice::reset_exchange() {
                   "making the exchange empty");
         }
     }
+    check(cudaDeviceSynchronize(), "making the exchange empty");
 }
 
 void MuseDevice::poison() {

@@ -1,5 +1,6 @@
-// The GPU device: virtual ranks of a model on one GPU, a layer a launch. Plain C++ on the CUDA runtime; the kernels are
-// behind layer_kernel.cuh.
+// The GPU device: the ranks of a model that one GPU holds, a layer a launch. All ranks of the model, or some of them
+// while other processes hold the others on GPUs of their own. Plain C++ on the CUDA runtime; the kernels are behind
+// layer_kernel.cuh.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "megakernel/layer_kernel.cuh"
+#include "megakernel/peer_memory.h"
 
 namespace musetrace::megakernel {
 
@@ -28,6 +30,8 @@ class Buffer {
         return static_cast<T*>(data_);
     }
     std::size_t bytes() const { return bytes_; }
+    // Gives the memory up without freeing it.
+    void leave() { data_ = nullptr; }
 
   private:
     void* data_ = nullptr;
@@ -43,6 +47,9 @@ struct MuseOptions {
     // Two stages on their way: less bandwidth while a stream runs alone, but shorter hops, and the layer is 4 %
     // faster than with the 48 KB that a stream alone wants (NOTES.md).
     std::uint32_t in_flight_bytes = 18'432;
+    // The ranks held here: `held` of shape.ranks from `first_rank` on; 0: all of them.
+    std::uint32_t first_rank = 0;
+    std::uint32_t held = 0;
 };
 
 // A wait of a launch ran out of time.
@@ -58,10 +65,17 @@ enum class Launched : std::uint8_t { kEntry, kLayer, kHead };
 struct LaunchRequest {
     Launched kind;
     std::uint32_t layer;
-    char* stamps;         // device address of rank 0's region, or null
+    char* stamps;         // device address of the first held rank's region, or null
     std::uint32_t epoch;  // added to that of the step
 };
 
+// A `rank` is counted among those held here, but for set_lost_block and reports, which mean it among all of the model.
+//
+// With ranks in other processes: every process exports its handles, connects to the others', and all of them meet
+// before the first launch. From then on all launch the same, in the same order. When a launch was given up in one of
+// them, all of them end theirs, meet, reset(), and meet again. At the end all disconnect(), meet, and withdraw their
+// handles: memory that a peer has mapped must not be freed. A device that is destroyed without that leaves its exchange
+// to the end of the process.
 class MuseDevice {
   public:
     // Throws std::invalid_argument when the shape cannot be run here, std::runtime_error when CUDA fails.
@@ -84,13 +98,25 @@ class MuseDevice {
     void set_delay_seed(std::uint32_t seed) { delay_seed_ = seed; }
     void set_lost_block(std::uint32_t block) { lost_block_ = block; }
 
+    // Of the ranks held here, for other processes. Both throw std::runtime_error when CUDA refuses.
+    std::vector<PeerHandles> handles();
+    // Maps the ranks of other processes; [rank of the model], those of the ranks held here are not looked at.
+    void connect(const std::vector<PeerHandles>& all);
+    // Ends the mappings; no process may have a launch left.
+    void disconnect();
+    // Once all processes have disconnected: the exchange may be freed.
+    void withdraw_handles() { exported_ = false; }
+
+    // Throws std::logic_error while ranks of other processes are not connected, or a failed launch is not reset.
     void launch(const LaunchRequest& request, LayerBuild build);
     // A graph of launches; returns its number.
     std::size_t capture(const std::vector<LaunchRequest>& requests, LayerBuild build);
     void replay(std::size_t graph);
-    // Until all that was launched has ended. Throws WaitTimedOut when a wait in it did not end well; the device is
-    // usable afterwards.
+    // Until all that was launched has ended. Throws WaitTimedOut when a wait in it did not end well. The device is
+    // usable afterwards; with ranks in other processes only behind reset(), for these may still be writing.
     void synchronize();
+    // As before the first launch, for the exchange of the ranks held here. No launch may run, in any process.
+    void reset();
     KernelFit fit(LayerBuild build) const;
 
     // What the next launch reads. Only when nothing runs.
@@ -124,6 +150,10 @@ class MuseDevice {
     Rank& at(std::uint32_t rank) { return *all_.at(rank); }
     void launch_layer_kind(const LaunchRequest& request, LayerBuild build);
     void launch_head_kind(const LaunchRequest& request, LayerBuild build);
+    void set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p);
+    void require_ready() const;
+    bool is_here(std::uint32_t rank) const { return rank - options_.first_rank < ranks_; }
+    char* exchange_of(std::uint32_t rank);
     void reset_exchange();
 
     const Shape shape_;
@@ -132,7 +162,11 @@ class MuseDevice {
     const ExchangeLayout exchange_;
     const std::uint32_t ranks_;  // held here
     std::vector<std::unique_ptr<Rank>> all_;
-    Buffer state_, abort_, shares_;
+    PeerMemory peers_;
+    bool connected_;         // to all ranks that are not held here
+    bool exported_ = false;  // other processes may have mapped the exchange
+    bool failed_ = false;    // and not reset
+    Buffer state_, abort_, shares_, entry_gates_;
     abi::WaitReport* host_report_ = nullptr;    // pinned
     abi::WaitReport* device_report_ = nullptr;  // the same, as the GPU sees it
     const float* rope_ = nullptr;

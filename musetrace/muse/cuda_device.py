@@ -1,6 +1,7 @@
 """The GPU device for Python: ranks of a model on one GPU, a layer a launch (``csrc/megakernel``).
 
-Whole models run on virtual ranks, which share the GPU's SMs. A slice is one rank of several that plays back
+Whole models run on virtual ranks, which share the GPU's SMs, or with some ranks here and the others in other
+processes (``peer_device``). A slice is one rank of several that plays back
 to itself what its peers would send (loopback), so its results are not those of the whole model.
 """
 
@@ -26,6 +27,7 @@ from musetrace.muse.cuda_model import RankWeights
 from musetrace.muse.cuda_stamps import Ended, StampCopies
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import LaunchTimeoutError, shape_of
+from musetrace.muse.peer_requirements import RankShare, rank_share
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
 GPU = torch.device("cuda")
@@ -47,6 +49,7 @@ class CudaDevice:
         blocks: blocks of a rank; those of all ranks must run at once, one to an SM.
         capacity: positions in the KV cache, a multiple of 32.
         layers: how many layers are held, from the first; the head follows the last of them.
+        share: the ranks held here, when other processes hold the others; see ``PeerDevice``.
         stop4: ``sumsq`` or ``gather``: what the ranks send each other of the experts' outputs.
         budget_ns: how long a wait inside a launch may take before the launch is given up.
 
@@ -64,6 +67,7 @@ class CudaDevice:
         blocks: int,
         capacity: int,
         layers: int,
+        share: RankShare | None = None,
         stop4: str = "sumsq",
         budget_ns: int = DEFAULT_BUDGET_NS,
     ) -> None:
@@ -73,11 +77,12 @@ class CudaDevice:
         self.launches_in_flight = 1 << 16
         self._module = module
         self.gpu = GPU
-        loopback = config.slice_tp is not None
-        self.ranks = 1 if loopback else tp
-        shape = shape_of(config, tp, blocks, capacity, layers)
+        self._share = share or rank_share(None, config, tp)
+        self.ranks = self._share.held
+        ways = {"stop4": stop4, "loopback": config.slice_tp is not None, "budget_ns": budget_ns}
+        held = {} if share is None else {"first_rank": share.first_rank, "held": share.held}
         with self._refused(UsageError):
-            self._device = module.MuseDevice(shape, stop4=stop4, loopback=loopback, budget_ns=budget_ns)
+            self._device = module.MuseDevice(shape_of(config, tp, blocks, capacity, layers), **ways, **held)
         self._tensors: list[dict[str, Tensor]] = []
         self.copies = StampCopies(self._device.stream, self.gpu)
         self._state = (-1, -1)
@@ -95,10 +100,10 @@ class CudaDevice:
         with self._refused():
             for rank in range(self.ranks):
                 for layer in range(self.layers):
-                    of_layer = self._keep(weights.layer(rank, layer))
+                    of_layer = self._keep(weights.layer(self._share.first_rank + rank, layer))
                     is_bf16 = self.config.expert_format(layer) == "bf16"
                     self._device.set_layer(rank, layer, of_layer, self.config.is_global(layer), is_bf16)
-                self._device.set_head(rank, self._keep(weights.head(rank)))
+                self._device.set_head(rank, self._keep(weights.head(self._share.first_rank + rank)))
         # They were made in torch's stream and are read in another.
         torch.cuda.synchronize()
 
@@ -141,7 +146,7 @@ class CudaDevice:
         self._put("v", rank, layer, to_bf16_bits(np.ascontiguousarray(np.swapaxes(v, 1, 2))))
 
     def set_lost_block(self, block: int | None) -> None:
-        """Let a block of rank 0 end before it sends its out-projection, in launches from now on: a fault."""
+        """Let a block of the model's rank 0 end before it sends its out-projection from now on: a fault."""
         self._device.set_lost_block(0xFFFFFFFF if block is None else block)
 
     def launch(
@@ -198,7 +203,7 @@ class CudaDevice:
             device={
                 "kind": "cuda",
                 "name": torch.cuda.get_device_name(),
-                "sms": torch.cuda.get_device_properties(0).multi_processor_count,
+                "sms": torch.cuda.get_device_properties(GPU).multi_processor_count,
                 "driver": driver_version(),
                 "cuda": torch.version.cuda,
                 "virtual_ranks": "loopback" if self.ranks < self.tp else self.ranks,

@@ -9,14 +9,18 @@ import torch
 
 from musetrace.errors import DeviceError
 from musetrace.muse.cuda_memory import MemoryNeed
+from musetrace.muse.process_group import ProcessPlace
 
 # The kernels are compiled for sm_90a, which no other architecture runs.
 COMPUTE_CAPABILITY = (9, 0)
 _CPU_INSTEAD = "or use --device cpu"
 
 
-def require_gpu() -> ModuleType:
+def require_gpu(place: ProcessPlace | None = None) -> ModuleType:
     """The compiled CUDA module (``musetrace._cuda``), when there is a GPU that it can use.
+
+    Args:
+        place: of this process among several; its GPU becomes the current one.
 
     Raises:
         DeviceError: there is none; the message says what is missing.
@@ -34,6 +38,8 @@ def require_gpu() -> ModuleType:
         )
     if module.device_count() == 0 or not torch.cuda.is_available():
         raise DeviceError(f"no CUDA device can be used; check the driver and nvidia-smi, {_CPU_INSTEAD}")
+    if place is not None:
+        _use_own_gpu(module, place)
     found = tuple(torch.cuda.get_device_capability())
     if found != COMPUTE_CAPABILITY:
         raise DeviceError(
@@ -41,6 +47,17 @@ def require_gpu() -> ModuleType:
             f"{_dotted(COMPUTE_CAPABILITY)} (Hopper) only; use an H100 or H200, {_CPU_INSTEAD}"
         )
     return module
+
+
+def _use_own_gpu(module: ModuleType, place: ProcessPlace) -> None:
+    count = torch.cuda.device_count()
+    if place.local_process >= count:
+        raise DeviceError(
+            f"process {place.process} (LOCAL_RANK {place.local_process}) has no GPU of its own: {count} can "
+            "be seen; start as many processes as there are GPUs, each can hold several ranks"
+        )
+    torch.cuda.set_device(place.local_process)
+    module.set_device(place.local_process)
 
 
 def gpu_is_usable() -> bool:

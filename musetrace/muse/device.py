@@ -37,7 +37,7 @@ class Device(Protocol):
         """The residual stream float32[16, hidden] of the next launch, on every rank."""
 
     def logits(self) -> npt.NDArray[np.float32]:
-        """Logits float32[16, vocab of the ranks held here] of the last ``head`` launch."""
+        """Logits float32[16, vocab] of the last ``head`` launch; of a slice, its rank's part of them."""
 
     def launch(
         self, kind: str, layer: int, position: int, stamps: str = "off", address: int = 0, epoch: int = 0

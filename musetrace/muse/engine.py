@@ -6,6 +6,7 @@ A pass is an ``entry`` launch (embedded tokens to the first layer's projections)
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from musetrace.muse.config import MuseConfig
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.opening import EngineOptions, open_model
 from musetrace.muse.passes import Recording
+from musetrace.muse.peer_device import PeerDevice
+from musetrace.muse.process_group import refuse_recording
 from musetrace.muse.reference import embed
 from musetrace.muse.threads import one_torch_thread
 
@@ -52,15 +55,25 @@ class Engine:
 
         Raises:
             RecordError: the recorder cannot start.
+            UsageError: this is one of several processes that share the model.
         """
         if not recorder.active:
             return
+        refuse_recording(os.environ)
         stamps = recorder.stamps
         model = self.config.to_json() | {"seed": self.options.seed, "weights": "synthetic"}
         build = {"musetrace": musetrace.__version__, "stamps": stamps, "tp": self.device.tp}
         source = self.device.stamp_source(stamps, model | self._facts.model, build | self._facts.build)
         self._passes.prepare(stamps)
         self._recording = Recording(recorder.attach(source), stamps)
+
+    def close(self) -> None:
+        """Part from the other processes that share the model, which all do so; nothing runs afterwards.
+
+        An engine that is alone needs no closing.
+        """
+        if isinstance(self.device, PeerDevice):
+            self.device.close()
 
     def detach(self) -> None:
         """Run without a recorder from now on."""
@@ -96,7 +109,7 @@ class Engine:
         """As :meth:`verify`, for embedded tokens: float32[16, hidden].
 
         Returns:
-            Logits float32[16, vocab of the ranks that the device holds].
+            Logits float32[16, vocab]; of a slice, its part of them.
         """
         self.device.set_residual(residual)
         try:

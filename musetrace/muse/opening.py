@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+import musetrace
 from musetrace.errors import UsageError
 from musetrace.muse import cpu_device, cuda_device
 from musetrace.muse.config import MuseConfig, preset
@@ -15,8 +17,12 @@ from musetrace.muse.cuda_model import RandomSlice, RankWeights, WholeModel
 from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
 from musetrace.muse.device import TOKENS, Device
 from musetrace.muse.graph_pass import GraphPasses
+from musetrace.muse.joint_passes import JointPasses
 from musetrace.muse.launch_plan import launch_plan
 from musetrace.muse.passes import EagerPasses, Passes
+from musetrace.muse.peer_device import PeerDevice
+from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
+from musetrace.muse.process_group import ProcessGroup, process_place
 from musetrace.muse.slice_weights import DEFAULT_POOL
 from musetrace.muse.threads import one_torch_thread
 from musetrace.muse.weights import ModelWeights, synthesize
@@ -82,6 +88,9 @@ class OpenedModel:
 def open_model(model: str | MuseConfig, options: EngineOptions) -> OpenedModel:
     """Make the weights of a model, and a device that holds them.
 
+    Under ``torchrun`` with several processes, all of them open the same model, and each holds its part of the
+    ranks on a GPU of its own.
+
     Raises:
         UsageError: no such model, or it cannot be run so.
         DeviceError: the device is not there, or too small.
@@ -120,6 +129,11 @@ def _too_large_for_cpu(config: MuseConfig) -> bool:
 
 
 def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
+    if (place := process_place(os.environ)) is not None:
+        raise UsageError(
+            f"the CPU device holds all ranks in one process, and there are {place.processes}; start it "
+            "without torchrun, or use --device cuda on a host with a GPU for each"
+        )
     if _too_large_for_cpu(config):
         raise UsageError(f"model {config.name} is too large for the CPU device; use --model mini")
     for name in ("layers", "stop4", "launches"):
@@ -141,34 +155,53 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
 
 
 def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
-    module = require_gpu()
-    is_slice = config.slice_tp is not None
-    ranks = 1 if is_slice else tp
+    place = process_place(os.environ)
+    share = rank_share(place, config, tp)
+    module = require_gpu(place)
     layers = _checked_layers(config, options.layers)
     capacity = options.capacity or default_capacity(config)
-    require_memory(memory_need(config, tp, ranks, layers, capacity), config.name)
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    device = cuda_device.CudaDevice(
-        module,
-        config,
-        tp=tp,
-        blocks=max(1, sms // ranks) if options.blocks is None else options.blocks,
-        capacity=capacity,
-        layers=layers,
-        stop4=options.stop4 or "sumsq",
-        budget_ns=options.budget_ns or cuda_device.DEFAULT_BUDGET_NS,
-    )
-    weights = None
-    source: RankWeights = RandomSlice(config, tp, options.seed, device.gpu)
-    if not is_slice:
+    require_memory(memory_need(config, tp, share.held, layers, capacity), config.name)
+    sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    numbers: dict[str, Any] = {
+        "tp": tp,
+        "blocks": max(1, sms // share.held) if options.blocks is None else options.blocks,
+        "capacity": capacity,
+        "layers": layers,
+        "stop4": options.stop4 or "sumsq",
+        "budget_ns": options.budget_ns or cuda_device.DEFAULT_BUDGET_NS,
+    }
+    launches = options.launches or ("eager" if config.slice_tp is None else "graph")
+    device: cuda_device.CudaDevice
+    if place is None:
+        device = cuda_device.CudaDevice(module, config, **numbers)
+        weights = _load(device, options.seed)
+        passes = _passes(device, layers, launches)
+    else:
+        settings = config.to_json() | numbers | {"seed": options.seed, "musetrace": musetrace.__version__}
+        with ProcessGroup(place) as group:
+            require_agreement(group, own_facts(settings))
+            device = PeerDevice(module, config, group, share, **numbers)
+            weights = _load(device, options.seed)
+            device.connect()
+        passes = JointPasses(device, _passes(device, layers, launches))
+    return OpenedModel(config, device, passes, weights, _facts(config, layers, numbers["stop4"], launches))
+
+
+def _load(device: cuda_device.CudaDevice, seed: int) -> ModelWeights | None:
+    """Give the ranks of a device their weights. Returns those of a whole model."""
+    config, weights = device.config, None
+    source: RankWeights = RandomSlice(config, device.tp, seed, device.gpu)
+    if config.slice_tp is None:
         with one_torch_thread():
-            weights = synthesize(config, options.seed)
-        source = WholeModel(weights, tp, device.gpu)
+            weights = synthesize(config, seed)
+        source = WholeModel(weights, device.tp, device.gpu)
     device.load(source)
-    plan = launch_plan(config, layers)
-    launches = options.launches or ("graph" if is_slice else "eager")
-    passes: Passes = GraphPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
-    return OpenedModel(config, device, passes, weights, _facts(config, layers, options.stop4, launches))
+    return weights
+
+
+def _passes(device: cuda_device.CudaDevice, layers: int, launches: str) -> Passes:
+    plan = launch_plan(device.config, layers)
+    return GraphPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
 
 
 def _checked_layers(config: MuseConfig, layers: int | None) -> int:
@@ -188,8 +221,8 @@ def default_capacity(config: MuseConfig, context: int = DEFAULT_CONTEXT) -> int:
     return -(-(context + TOKENS) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
 
 
-def _facts(config: MuseConfig, layers: int, stop4: str | None, launches: str) -> Facts:
+def _facts(config: MuseConfig, layers: int, stop4: str, launches: str) -> Facts:
     model: dict[str, Any] = {"layers_run": layers}
     if config.slice_tp is not None:
         model |= {"input": "random residual", "loopback": True, "expert_pool": DEFAULT_POOL}
-    return Facts(model, {"stop4": stop4 or "sumsq", "launches": launches})
+    return Facts(model, {"stop4": stop4, "launches": launches})

@@ -24,7 +24,7 @@ SLOT_BYTES = {"store": 8, "register": 4}
 ONLY_WITH_MORE_TILES = {"gemm1_load_rows"}
 OPS_ELSEWHERE = {"entry", "lm_head"}
 JOBS = {
-    "entry": {"exchange_reset", "entry_sum", "entry_wait_rows", "entry_norm"}
+    "entry": {"exchange_reset", "entry_wait_ranks", "entry_sum", "entry_wait_rows", "entry_norm"}
     | {"qkv_load", "qkv_wait_input", "qkv_wait_weights", "qkv_compute", "qkv_wait_slices", "qkv_rope"},
     "head": {"lm_head_load", "lm_head_load_input", "lm_head_wait_weights", "lm_head_compute"},
     "layer": {job.name for job in layer_case.job_table().jobs if job.op not in OPS_ELSEWHERE},

@@ -138,6 +138,14 @@ UNPOOLER = Product("unpooler", "combined", None)
 QKV = Product("qkv", "x5", "qkv")
 
 
+def send_zeros(w: Warp) -> None:
+    """Sender, entry: in the place of the sums of stop 5, to all ranks."""
+    begin, end = w.shares["units"]
+    for rank, place in w.g.peers(w.rank):
+        first = w.g.at["partial5"] + (place * w.g.hidden // 32 + begin) * UNIT_WORDS
+        w.send_words(first, (end - begin) * UNIT_WORDS, rank)
+
+
 def send_sums(w: Warp, region: str) -> None:
     """Group: the block's part of the sums, two tokens a warp."""
     w.send_words(w.g.at[region] + (w.block * TOKENS + 2 * w.group_warp) * 4, 8)
@@ -160,21 +168,19 @@ def branch_at(w: Warp, index: int) -> int:
     return BRANCH + index * 128 + w.group_warp * 16
 
 
-def finish_units(w: Warp, branch: str | None, region: str) -> None:
+def finish_units(w: Warp, branch: str, region: str) -> None:
     """Group: the norm of own columns to all blocks."""
     for index, unit in enumerate(range(*w.shares["units"])):
-        if branch is not None:
-            w.read(branch_at(w, index), 16, branch)
+        w.read(branch_at(w, index), 16, branch)
         w.send_words(w.g.at[region] + unit * UNIT_WORDS + w.group_warp * 32, 32)
 
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Stop 1 or 5, or the entry of a step: stop 5 without a branch."""
+    """Stop 1 or 5; the entry of a step is stop 5 with a branch of zeros."""
 
     number: int
     op: str
-    entry: bool = False
 
     def send(self, w: Warp) -> Waiting:
         """Warps 1 to 3: the block's units of the outbox to all ranks."""
@@ -204,11 +210,10 @@ class AllReduce:
         w.agent.site = f"stop {self.number}"
         if not has_units(w):
             return
-        if not self.entry:
-            yield from self.receive_branch(w)
+        yield from self.receive_branch(w)
         send_sums(w, f"sums{self.number}")
         yield from receive_sums(w, f"sums{self.number}")
-        finish_units(w, None if self.entry else f"branch {self.number}", f"x{self.number}")
+        finish_units(w, f"branch {self.number}", f"x{self.number}")
 
     def receive_branch(self, w: Warp) -> Waiting:
         """Own columns from all ranks."""
@@ -222,7 +227,6 @@ class AllReduce:
 
 STOP_1 = AllReduce(1, "o_proj")
 STOP_5 = AllReduce(5, "unpooler")
-ENTRY = AllReduce(5, "unpooler", entry=True)
 
 
 class Qkv:

@@ -147,8 +147,9 @@ class Geometry:
         return 0 if self.loopback else rank
 
     def _reset_lines(self, block: int) -> NDArray[np.int64]:
+        """The block's part of a copy: of those that own columns, which alone make it empty."""
         words = np.arange(self.words)
         ones = words < self.ones_words
         line = np.where(ones, words, words - self.ones_words) // 128
-        mine: NDArray[np.int64] = words[line % self.blocks == block]
+        mine: NDArray[np.int64] = words[line % self.dense_blocks == block]
         return mine

@@ -6,7 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.protocol.barriers import Waiting
-from tests.protocol.dense_ops import ENTRY, O_PROJ, POOLER, QKV, STOP_1, STOP_5, UNPOOLER, Pooler, Qkv
+from tests.protocol.dense_ops import (
+    O_PROJ,
+    POOLER,
+    QKV,
+    STOP_1,
+    STOP_5,
+    UNPOOLER,
+    Pooler,
+    Qkv,
+    has_units,
+    send_zeros,
+)
 from tests.protocol.expert_ops import Attention, Combine, Experts, Routing
 from tests.protocol.geometry import FIRST_GROUP_WARP, SENDER
 from tests.protocol.warp import Warp
@@ -15,9 +26,12 @@ Op = Callable[[Warp], Waiting]
 
 
 def reset_exchange(w: Warp) -> Waiting:
-    """Sender: the idle copy made empty."""
-    w.reset_idle()
-    w.fence()
+    """Sender of a block that owns columns: its part of the idle copy made empty; an entry sends zeros."""
+    if has_units(w):
+        w.reset_idle()
+        w.fence()
+        if w.launch.entry:
+            send_zeros(w)
     yield from ()
 
 
@@ -34,7 +48,7 @@ class Layer:
     )
     next_loader: tuple[Op, ...] = (QKV.load,)
     next_group: tuple[Op, ...] = (QKV.multiply, Qkv.group)
-    entry_group: tuple[Op, ...] = (ENTRY.group,)
+    entry_group: tuple[Op, ...] = (STOP_5.group,)
     reset: Op = reset_exchange
 
     def __call__(self, w: Warp) -> Waiting:

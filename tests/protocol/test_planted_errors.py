@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -289,45 +288,6 @@ def test_scratch_turns_that_start_again_at_an_op() -> None:
             return super().scratch()
 
     fails("writes .* while .*group warp . may still read", warp=Restarted)
-
-
-def test_no_fence_behind_the_reset() -> None:
-    class Unfenced(Warp):
-        def fence(self) -> None:
-            pass
-
-    World(Geometry(mini(2, 4), "sumsq"), Layer(), warp=Unfenced).run(LAYERS)
-    fails("before the reset by sender .* is visible", warp=Unfenced, devices=[[0], [1]])
-
-
-def test_a_reset_behind_the_last_send() -> None:
-    """Two launches are enough: the second fills what the first has made empty."""
-    layer = Layer()
-    late = replace(layer, reset=nothing, sender=(*layer.sender, layer.reset))
-    fails("before the reset by sender .* is visible|sends to a slot that is full", late, devices=[[0], [1]])
-
-
-@pytest.mark.parametrize("devices", [None, [[0], [1]]])
-def test_the_copy_in_use_made_empty(devices: list[list[int]] | None) -> None:
-    class Wrong(Warp):
-        def reset_idle(self) -> None:
-            self.idle = self.slots
-            super().reset_idle()
-
-    fails(
-        "makes it empty while|before the reset|deadlock|sends to a slot that is full",
-        warp=Wrong,
-        devices=devices,
-    )
-
-
-def test_a_copy_that_is_never_made_empty() -> None:
-    class Lazy(Warp):
-        def reset_idle(self) -> None:
-            pass
-
-    with pytest.raises(ProtocolError, match="sends to a slot that is full"):
-        World(Geometry(mini(1, 4), "gather"), Layer(), warp=Lazy).run([*LAYERS, *LAYERS])
 
 
 def test_the_group_does_not_wait_for_its_own_list(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,8 @@ class World:
     """All ranks of a model.
 
     ``program``: what a warp does in its launch. ``devices``: the ranks of each device; by default all are on
-    one. Ranks of one device have each launch together. Between devices nothing is in order but by slots, and
-    at the launches of ``rendezvous``, before which the hosts have waited for all devices. ``seed`` shuffles
-    who runs first.
+    one. Ranks of one device have each launch together. Between devices nothing is in order but by slots, once
+    the hosts have met before the first launch. ``seed`` shuffles who runs first.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class World:
         *,
         warp: type[Warp] = Warp,
         devices: Sequence[Sequence[int]] | None = None,
-        rendezvous: Sequence[int] = (),
         seed: int | None = None,
     ) -> None:
         self.g = geometry
@@ -61,7 +59,6 @@ class World:
         self._warp = warp
         self._random = None if seed is None else random.Random(seed)
         self._devices = [_Device(ranks) for ranks in devices or [range(geometry.ranks)]]
-        self._rendezvous = frozenset(rendezvous)
         self._agents_of_rank = geometry.blocks * BLOCK_WARPS
         self._agent_count = geometry.ranks * self._agents_of_rank
         components = self._agent_count + geometry.ranks * geometry.blocks
@@ -115,18 +112,8 @@ class World:
                     block.check_end()
 
     def _begin_launches(self, launches: Sequence[Launch]) -> None:
-        free = [d for d in self._devices if d.running == 0 and d.next_launch < len(launches)]
-        if not free:
-            return
-        for device in free:
-            if device.next_launch not in self._rendezvous:
-                self._begin(device, launches)
-        slowest = min(device.next_launch for device in self._devices)
-        if slowest in self._rendezvous and all(
-            d.running == 0 and d.next_launch == slowest for d in self._devices
-        ):
-            self._join(range(self.g.ranks))
-            for device in self._devices:
+        for device in self._devices:
+            if device.running == 0 and device.next_launch < len(launches):
                 self._begin(device, launches)
 
     def _begin(self, device: _Device, launches: Sequence[Launch]) -> None:

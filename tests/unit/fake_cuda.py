@@ -43,6 +43,8 @@ class FakeMuseDevice:
     loopback: bool = False
     programmatic: bool = True
     budget_ns: int = 0
+    first_rank: int = 0
+    held: int = 0
     stream: int = 77
     log: list[Any] = field(default_factory=list)
     graphs: list[tuple[list[Any], str]] = field(default_factory=list)
@@ -52,9 +54,12 @@ class FakeMuseDevice:
     state: tuple[int, int] = (-1, -1)
     report: dict[str, int] | None = None
     lost_block: int = 0xFFFFFFFF
+    peers: list[bytes] | None = None
 
     def __post_init__(self) -> None:
-        self.ranks = 1 if self.loopback else int(self.shape["ranks"])
+        self.ranks = 1 if self.loopback else self.held or int(self.shape["ranks"])
+        self.alone = self.loopback or self.ranks == self.shape["ranks"]
+        self.failed = False
         blocks = self.ranks * int(self.shape["blocks"])
         if blocks > SMS:
             raise ValueError(f"{blocks} blocks do not fit this GPU, which holds {SMS} at once")
@@ -76,7 +81,28 @@ class FakeMuseDevice:
         self.state = (position, epoch)
         self.log.append(("state", position, epoch))
 
+    def handles(self) -> list[bytes]:
+        self.log.append("handles")
+        return [b"rank %3d" % (self.first_rank + rank) for rank in range(self.ranks)]
+
+    def connect(self, handles: list[bytes]) -> None:
+        self.log.append("connect")
+        self.peers = handles
+
+    def disconnect(self) -> None:
+        self.log.append("disconnect")
+        self.peers = None
+
+    def withdraw_handles(self) -> None:
+        self.log.append("withdraw")
+
+    def reset(self) -> None:
+        self.log.append("reset")
+        self.failed = False
+
     def launch(self, request: tuple[str, int, int, int], build: str) -> None:
+        if self.failed or not (self.alone or self.peers):
+            raise RuntimeError("not connected, or not reset")
         self.log.append((*request[:2], build))
         kind, _, address, epoch = request
         if self.lost_block != 0xFFFFFFFF and kind == "layer" and self.report is None:
@@ -98,13 +124,14 @@ class FakeMuseDevice:
     def synchronize(self) -> None:
         report, self.report = self.report, None
         if report is not None:
+            self.failed = not self.alone
             raise LaunchFailed(report)
 
     def values(self, name: str, rank: int = 0, layer: int = 0) -> npt.NDArray[Any]:
         self.synchronize()
         if name == "logits":
             vocab = int(self.shape["vocab"])
-            return np.tile(np.arange(vocab, dtype=np.float32) + rank, (16, 1))
+            return np.tile(np.arange(vocab, dtype=np.float32) + self.first_rank + rank, (16, 1))
         return self.stored[name, rank, layer]
 
     def set_values(self, name: str, rank: int, layer: int, values: npt.NDArray[Any]) -> None:
@@ -172,34 +199,44 @@ class FakeCopies:
         self.waits += 1
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A usable Hopper GPU for this test. Returns the module; ``module.made`` are its devices."""
+def install(monkeypatch: pytest.MonkeyPatch, gpus: int = 1) -> ModuleType:
+    """Usable Hopper GPUs for this test. Returns the module; ``module.made`` are its devices."""
     from musetrace.muse import cuda_device
 
     module = ModuleType("musetrace._cuda")
     made: list[FakeMuseDevice] = []
+    chosen: list[int] = []  # set as the current device
 
     def muse_device(shape: dict[str, float], **options: Any) -> FakeMuseDevice:
         made.append(FakeMuseDevice(shape, **options))
         return made[-1]
 
     module.__dict__.update(
-        device_count=lambda: 1,
+        device_count=lambda: gpus,
         LaunchFailed=LaunchFailed,
         MuseDevice=muse_device,
         clock_reads=lambda count: time.time_ns() + 32 * np.arange(count, dtype=np.uint64),
+        set_device=lambda device: chosen.append(device),
+        chosen=chosen,
         made=made,
     )
     monkeypatch.setitem(sys.modules, "musetrace._cuda", module)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    properties = SimpleNamespace(multi_processor_count=SMS)
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(multi_processor_count=SMS, uuid=f"GPU-{device}"),
+    )
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: chosen[-1] if chosen else 0)
     for name, value in {
         "is_available": True,
         "get_device_capability": (9, 0),
         "get_device_name": "NVIDIA H200",
         "mem_get_info": (FREE_BYTES, TOTAL_BYTES),
         "synchronize": None,
-        "get_device_properties": properties,
+        "device_count": gpus,
+        "can_device_access_peer": True,
     }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
     monkeypatch.setattr(cuda_device, "GPU", torch.device("cpu"))

@@ -14,6 +14,7 @@ from musetrace.muse.config import preset
 from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.cuda_model import RandomSlice
 from musetrace.muse.device import LaunchTimeoutError
+from musetrace.muse.peer_requirements import RankShare
 from tests.unit import fake_cuda
 
 LAYERS = 3
@@ -50,6 +51,29 @@ def test_every_layer_gets_its_addresses_and_its_kind(module: ModuleType) -> None
         assert set(addresses.values()) <= kept
     assert set(made.heads[0]) == {"lm_head", "final_norm"}
     assert "rope" in made.log
+
+
+def test_a_process_loads_the_weights_of_its_own_ranks(module: ModuleType) -> None:
+    asked: list[tuple[int, int | None]] = []
+
+    class Asked:
+        def layer(self, rank: int, layer: int) -> dict[str, torch.Tensor]:
+            asked.append((rank, layer))
+            return {}
+
+        def head(self, rank: int) -> dict[str, torch.Tensor]:
+            asked.append((rank, None))
+            return {}
+
+    share = RankShare(first_rank=2, held=2)
+    cuda = CudaDevice(module, preset("mini"), tp=4, blocks=2, capacity=64, layers=1, share=share)
+    cuda.load(Asked())
+    made = module.made[0]
+    assert (made.first_rank, made.held, cuda.ranks) == (2, 2, 2)
+    assert asked == [(2, 0), (2, None), (3, 0), (3, None)]
+    assert set(made.layers) == {(0, 0), (1, 0)}
+    with pytest.raises(DeviceError, match="not connected"):
+        cuda.launch("entry", 0, 0)
 
 
 def test_values_go_in_and_come_out_as_float32_with_v_by_dimension(module: ModuleType) -> None:

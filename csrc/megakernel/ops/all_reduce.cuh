@@ -6,7 +6,8 @@
 //   mean(out^2) = mean((alpha r)^2) + 2 s mean(alpha r beta p) + s^2 mean((beta p)^2)
 //
 // so a block sends four sums for each token: p^2, (alpha r)^2, alpha r beta p, (beta p)^2. The entry of a step, the
-// norm of the embedded tokens, is the same without a branch.
+// norm of the embedded tokens, is stop 5 with a branch of zeros, alpha 1 and beta 0: out is r. The zeros come from all
+// ranks, for that is how a rank hears of the others' resets (exchange.h).
 #pragma once
 
 #include "megakernel/ops/dense.cuh"
@@ -58,11 +59,9 @@ __device__ __forceinline__ void send_units(W& w, Stop stop) {
     const std::uint64_t partial = stop == kStop1 ? w.params.exchange.partial1 : w.params.exchange.partial5;
     const bool lost = stop == kStop1 && w.params.lost_block == w.block() && w.waiter.rank == 0;
     const char* outbox = w.shared.pool + kOutboxAt;
-    constexpr std::uint32_t kUnitBytes = kTokens * kChunkBytes;
 #pragma unroll 1
     for (std::uint32_t peer = 0; peer < s.ranks && !lost; ++peer) {
-        char* to = w.rank.peers[peer] + partial +
-                   (std::size_t{w.rank.places[peer]} * s.hidden / kUnitRows + units.begin) * kUnitBytes;
+        char* to = partial_slots(w, partial, peer);
 #pragma unroll 1
         for (std::uint32_t at = w.sending_thread() * kLoadBytes; at < units.size() * kUnitBytes;
              at += kSendingWarps * kLanes * kLoadBytes) {
@@ -141,12 +140,12 @@ __device__ __forceinline__ RowSums receive_sums(W& w, std::uint32_t site, std::u
 
 // Group: own columns behind the sums: the new residual stream, and its norm to all blocks.
 template <class W>
-__device__ __forceinline__ void finish_units(W& w, const StopData& data, const RowSums& sums, bool has_branch) {
+__device__ __forceinline__ void finish_units(W& w, const StopData& data, const RowSums& sums) {
     const Shape& s = w.shape();
     const Share units = w.shared.shares.units;
     const std::uint32_t token = w.group_thread() / kChunkWords;
     const float part = __fdividef(1.0f, static_cast<float>(s.hidden));
-    const float scale = has_branch ? rsqrtf(sums.value[0] * part + s.post_eps) : 0.0f;
+    const float scale = rsqrtf(sums.value[0] * part + s.post_eps);
     const float mean = (sums.value[1] + 2.0f * scale * sums.value[2] + scale * scale * sums.value[3]) * part;
     const float norm = rsqrtf(mean + s.rms_eps);
     const auto* branch = reinterpret_cast<const float2*>(w.shared.pool + kBranchAt) + w.group_thread();
@@ -155,11 +154,9 @@ __device__ __forceinline__ void finish_units(W& w, const StopData& data, const R
         const std::uint32_t unit = units.begin + i, column = first_column(w, unit);
         float2 out = load_pair(data.residual, std::size_t{token} * s.hidden + column);
         const float2 weight = load_pair(data.norm, column);
-        if (has_branch) {
-            const float2 alpha = load_pair(data.alpha, column), beta = load_pair(data.beta, column);
-            const float2 p = branch[i * kGroupThreads];
-            out = {alpha.x * out.x + beta.x * (p.x * scale), alpha.y * out.y + beta.y * (p.y * scale)};
-        }
+        const float2 alpha = load_pair(data.alpha, column), beta = load_pair(data.beta, column);
+        const float2 p = branch[i * kGroupThreads];
+        out = {alpha.x * out.x + beta.x * (p.x * scale), alpha.y * out.y + beta.y * (p.y * scale)};
         *reinterpret_cast<float2*>(data.out + std::size_t{token} * s.hidden + column) = out;
         sync::send_slots(w.slots(data.x) + (std::size_t{unit} * kGroupThreads + w.group_thread()) * 4,
                          pack_bf16(out.x * norm * weight.x, out.y * norm * weight.y));
@@ -201,28 +198,16 @@ __device__ __forceinline__ void receive_branch(W& w, std::uint32_t site, const S
 // Group: the stop. Blocks that own no columns have nothing to do here.
 template <class W>
 __device__ __forceinline__ void all_reduce(W& w, Stop stop) {
-    const Shape& s = w.shape();
-    const Share units = w.shared.shares.units;
-    if (units.size() == 0) return;
+    if (w.shared.shares.units.size() == 0) return;
     const StopData data = stop_data(w, stop);
-    const bool has_branch = stop != kEntryStop;
     RowSums sums;
-    if (has_branch) {
-        const Job wait_ranks = pick_job<MuseHopper::stop1_wait_ranks, MuseHopper::stop5_wait_ranks>(stop);
-        w.begin(wait_ranks);
-        receive_branch(w, wait_ranks.site, data, sums);
-        w.end(wait_ranks);
-    }
+    const Job wait_ranks =
+        pick_job<MuseHopper::stop1_wait_ranks, MuseHopper::stop5_wait_ranks, MuseHopper::entry_wait_ranks>(stop);
+    w.begin(wait_ranks);
+    receive_branch(w, wait_ranks.site, data, sums);
+    w.end(wait_ranks);
     const Job sum = pick_job<MuseHopper::stop1_sum, MuseHopper::stop5_sum, MuseHopper::entry_sum>(stop);
     w.begin(sum);
-    if (!has_branch) {
-#pragma unroll 1
-        for (std::uint32_t unit = units.begin; unit < units.end; ++unit) {
-            const std::size_t row = std::size_t{w.group_thread() / kChunkWords} * s.hidden;
-            const float2 residual = load_pair(data.residual, row + first_column(w, unit));
-            sums.value[1] += residual.x * residual.x + residual.y * residual.y;
-        }
-    }
     send_sums(w, data.sums, sums);
     w.end(sum);
     const Job wait_rows =
@@ -232,7 +217,7 @@ __device__ __forceinline__ void all_reduce(W& w, Stop stop) {
     w.end(wait_rows);
     const Job norm = pick_job<MuseHopper::stop1_norm, MuseHopper::stop5_norm, MuseHopper::entry_norm>(stop);
     w.begin(norm);
-    finish_units(w, data, all, has_branch);
+    finish_units(w, data, all);
     w.end(norm);
 }
 

@@ -1,0 +1,180 @@
+"""The processes that share a model, as ``torchrun`` starts them: they meet, and exchange bytes over gloo.
+
+What the ranks of a model send each other inside a launch does not come by here: see ``peer_device``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+
+from musetrace.errors import DeviceError, UsageError
+
+# Until all processes are there, and again until all have their weights.
+START_TIMEOUT_S = 300.0
+# Until all have ended a pass. Inside a launch the budget counts; this is for a process that stands still.
+MEETING_TIMEOUT_S = 60.0
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """Which of the processes this is: ``process`` of ``processes``, on its host the ``local_process``-th."""
+
+    process: int
+    processes: int
+    local_process: int
+
+
+def process_place(environment: Mapping[str, str]) -> ProcessPlace | None:
+    """The place that ``torchrun`` gave this process; None for one that is alone.
+
+    Raises:
+        UsageError: there are several processes, and a variable of theirs is missing or no number.
+    """
+    if environment.get("WORLD_SIZE", "1") == "1":
+        return None
+    missing = [name for name in _VARIABLES if name not in environment]
+    if missing:
+        raise UsageError(
+            f"WORLD_SIZE is {environment['WORLD_SIZE']} and {missing[0]} is not set; start the processes "
+            "with torchrun"
+        )
+    try:
+        process, processes, local_process = (int(environment[name]) for name in _VARIABLES[:3])
+    except ValueError:
+        told = ", ".join(f"{name}={environment[name]!r}" for name in _VARIABLES[:3])
+        raise UsageError(f"{told}: not all are numbers; start the processes with torchrun") from None
+    if not (0 <= process < processes and local_process >= 0):
+        raise UsageError(f"there is no process {process} of {processes}; start the processes with torchrun")
+    return ProcessPlace(process, processes, local_process)
+
+
+def refuse_recording(environment: Mapping[str, str]) -> None:
+    """Raises UsageError in one of several processes: a run is recorded by one."""
+    if process_place(environment) is not None:
+        raise UsageError(
+            "recording several processes into one run is not supported yet; record with virtual ranks "
+            "(--tp N) on one GPU"
+        )
+
+
+class ProcessGroup:
+    """All processes, met.
+
+    Every process makes its groups in the same order, and calls the same methods in the same order.
+
+    Args:
+        place: of this process.
+        timeout_s: how long to wait for the others to start.
+
+    Raises:
+        DeviceError: they did not come.
+    """
+
+    def __init__(self, place: ProcessPlace, timeout_s: float = START_TIMEOUT_S) -> None:
+        self.place = place
+        self._lost = ""
+        timeout = timedelta(seconds=timeout_s)
+        try:
+            if not dist.is_initialized():
+                dist.init_process_group("gloo", timeout=timeout)
+            self._group: Any = dist.new_group(backend="gloo", timeout=timeout)
+        except (RuntimeError, ValueError) as error:
+            raise DeviceError(
+                f"process {place.process} has not met all {place.processes} processes within {timeout_s:g} s "
+                f"({_line(error)}); look for the one that ended, and start all of them again"
+            ) from None
+
+    def __enter__(self) -> ProcessGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Once something fails, the others hear of it."""
+        if kind is not None:
+            self.close()
+
+    def require_whole(self) -> None:
+        """Raises DeviceError once a process was lost: there is no going on without it."""
+        if self._lost:
+            raise DeviceError(self._lost)
+
+    def exchange(self, mine: Bytes, timeout_s: float = MEETING_TIMEOUT_S) -> list[Bytes]:
+        """Send all others uint8[n], the same n in every process, and get theirs.
+
+        Returns:
+            [process], the own among them.
+
+        Raises:
+            DeviceError: a process is gone, or was not heard of within ``timeout_s``; the message names it.
+        """
+        self.require_whole()
+        others = [peer for peer in range(self.place.processes) if peer != self.place.process]
+        told = [np.empty_like(mine) for _ in range(self.place.processes)]
+        told[self.place.process] = mine
+        deadline = time.monotonic() + timeout_s
+        works: list[tuple[int, Any]] = []
+        for peer in others:
+            works += self._begin(peer, dist.irecv, told[peer])
+            works += self._begin(peer, dist.isend, mine)
+        for peer, work in works:
+            self._finish(peer, work, deadline, timeout_s)
+        self.require_whole()
+        return told
+
+    def exchange_any(self, mine: bytes, timeout_s: float = START_TIMEOUT_S) -> list[bytes]:
+        """As :meth:`exchange`, for bytes of any length."""
+        lengths = self.exchange(np.array([len(mine)], dtype="<i8").view(np.uint8), timeout_s)
+        sizes = [int(length.view("<i8")[0]) for length in lengths]
+        padded = np.zeros(max(1, *sizes), dtype=np.uint8)
+        padded[: len(mine)] = np.frombuffer(mine, dtype=np.uint8)
+        parts = self.exchange(padded, timeout_s)
+        return [part[:size].tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+    def meet(self, timeout_s: float = MEETING_TIMEOUT_S) -> None:
+        """Until all processes are here. Raises as :meth:`exchange`."""
+        self.exchange(np.zeros(1, dtype=np.uint8), timeout_s)
+
+    def close(self) -> None:
+        """Part from the others: whoever still waits for this process is told that it is gone."""
+        self._lost = self._lost or f"process {self.place.process} has parted from the others; start all again"
+        group, self._group = self._group, None
+        if group is not None and dist.is_initialized():
+            dist.destroy_process_group(group)
+
+    def _begin(self, peer: int, start: Callable[..., Any], data: Bytes) -> list[tuple[int, Any]]:
+        try:
+            return [(peer, start(torch.from_numpy(data), peer, self._group))]
+        except RuntimeError:
+            self._lose(peer, "its connection is closed")
+            return []
+
+    def _finish(self, peer: int, work: Any, deadline: float, timeout_s: float) -> None:
+        left_s = max(0.001, deadline - time.monotonic())
+        try:
+            work.wait(timedelta(seconds=left_s))
+        except RuntimeError:
+            late = time.monotonic() >= deadline
+            self._lose(peer, f"not heard of for {timeout_s:g} s" if late else "its connection is closed")
+            if late:
+                # gloo ends all connections then: what the others' say is no longer theirs.
+                self.require_whole()
+
+    def _lose(self, peer: int, why: str) -> None:
+        self._lost = self._lost or (
+            f"process {peer} of {self.place.processes} is gone ({why}); end the others and start all again"
+        )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160]

@@ -1,0 +1,176 @@
+"""One of two processes that share `mini`, each with a GPU that runs nothing (``test_peer_processes.py``).
+
+Runs the scenarios one after the other and prints what came out of each: a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from musetrace.errors import MusetraceError
+from musetrace.muse import opening
+from musetrace.muse.engine import Engine
+from musetrace.muse.peer_device import PeerDevice
+from musetrace.muse.process_group import ProcessGroup, process_place
+from tests.unit import fake_cuda
+
+PROCESS = int(os.environ["RANK"])
+IDS = np.arange(16)
+
+Outcome = dict[str, Any]
+
+
+@contextmanager
+def engine(**options: Any) -> Iterator[Engine]:
+    made = Engine("mini", **({"device": "cuda", "layers": 1, "tp": 4} | options))
+    yield made
+    made.close()
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """What it returns, or its error's class and line."""
+    try:
+        return run()
+    except MusetraceError as error:
+        return [type(error).__name__, str(error)]
+
+
+def verify(of: Engine, position: int = 0) -> Any:
+    """The distinct first and last logits of each rank's quarter, or the error."""
+
+    def run() -> list[list[float]]:
+        logits = of.verify(IDS, position)
+        assert logits.shape == (16, of.config.vocab_size)
+        assert (logits == logits[0]).all()
+        return logits[0].reshape(4, -1)[:, [0, -1]].tolist()  # type: ignore[no-any-return]
+
+    return outcome(run)
+
+
+def a_pass(module: ModuleType) -> Outcome:
+    with engine() as made:
+        results = [verify(made), verify(made, 16)]
+        device = made.device
+        fake = module.made[-1]
+        connected = fake.peers
+    assert isinstance(device, PeerDevice)
+    return {
+        "logits": results,
+        "held": [fake.first_rank, fake.held, device.ranks, device.blocks],
+        "gpu": module.chosen[:2],
+        "peers": [handle.decode() for handle in connected],
+        "log": fake.log,
+    }
+
+
+def a_lost_block(module: ModuleType) -> Outcome:
+    with engine() as made:
+        before = verify(made)
+        if PROCESS == 0:
+            made.device.set_lost_block(3)  # type: ignore[attr-defined]
+        failed = verify(made, 16)
+        made.device.set_lost_block(None)  # type: ignore[attr-defined]
+        return {"failed": failed, "same": verify(made, 16) == before, "log": module.made[-1].log}
+
+
+def different_passes(module: ModuleType) -> Outcome:
+    with engine() as made:
+        failed = verify(made, 16 * PROCESS)
+        return {"failed": failed, "after": verify(made)}
+
+
+def a_full_cache(module: ModuleType) -> Outcome:
+    with engine(capacity=32) as made:
+        return {"failed": verify(made, 32), "after": verify(made, 16)}
+
+
+def other_settings(module: ModuleType) -> Outcome:
+    return {"failed": outcome(lambda: Engine("mini", device="cuda", layers=1, tp=4, seed=7 * PROCESS))}
+
+
+def weights_that_one_cannot_load(module: ModuleType) -> Outcome:
+    with pytest.MonkeyPatch.context() as patch:
+        if PROCESS == 1:
+
+            def full(*_: object) -> None:
+                raise RuntimeError("out of memory")
+
+            patch.setattr(fake_cuda.FakeMuseDevice, "set_layer", full)
+        return {"failed": outcome(lambda: Engine("mini", device="cuda", layers=1, tp=4))}
+
+
+def a_gpu_that_cannot_go_on(module: ModuleType) -> Outcome:
+    made = Engine("mini", device="cuda", layers=1, tp=4)
+
+    def broken() -> None:
+        raise RuntimeError("an illegal memory access")
+
+    if PROCESS == 1:
+        module.made[-1].synchronize = broken
+        module.made[-1].reset = broken
+    return {"failed": verify(made), "again": verify(made), "launches": len(module.made[-1].log)}
+
+
+def a_late_process(module: ModuleType) -> Outcome:
+    place = process_place(os.environ)
+    assert place is not None
+    group = ProcessGroup(place)
+    if PROCESS == 1:
+        time.sleep(1.0)
+    return {"failed": outcome(lambda: group.meet(0.3)), "again": outcome(group.require_whole)}
+
+
+def a_killed_process(module: ModuleType) -> Outcome:
+    """The last: process 1 does not come back."""
+    made = Engine("mini", device="cuda", layers=1, tp=4)
+    verify(made)
+    if PROCESS == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    failed = verify(made)
+    return {
+        "failed": failed,
+        "seconds": time.monotonic() - start,
+        "again": verify(made),
+        "launches": [entry for entry in module.made[-1].log if entry[0] in ("entry", "head")],
+    }
+
+
+SCENARIOS = (
+    a_pass,
+    a_lost_block,
+    different_passes,
+    a_full_cache,
+    other_settings,
+    weights_that_one_cannot_load,
+    a_gpu_that_cannot_go_on,
+    a_late_process,
+    a_killed_process,
+)
+
+
+def main() -> None:
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        module = fake_cuda.install(patch, gpus=2)
+        patch.setattr(opening, "synthesize", cache(opening.synthesize))
+        for scenario in SCENARIOS:
+            print(json.dumps({"scenario": scenario.__name__} | scenario(module)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Two processes that share a model: what they tell each other, and what becomes of one if the other fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit import fake_cuda
+
+PROCESSES = 2
+TIMEOUT_S = 120
+# mini's 1024 words, a quarter to each of four ranks; the fake's logits are the word's place plus the rank.
+LOGITS = [[rank, 255.0 + rank] for rank in range(4)]
+SENTENCE = "rank 1 block 3 warp 4 waited 0.2 s in stop1_wait_ranks for o_proj_send (0 of 1 arrived)"
+
+Outcomes = dict[str, list[Any]]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def environment(process: int, port: int) -> dict[str, str]:
+    """As torchrun sets it."""
+    places = {"RANK": process, "LOCAL_RANK": process, "WORLD_SIZE": PROCESSES, "MASTER_PORT": port}
+    told = {name: str(value) for name, value in places.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    return os.environ | told | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def outcomes(repository: Path) -> Outcomes:
+    """By scenario: what came out of it in each process; None where the process was gone."""
+    port = free_port()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.peer_program"],
+            env=environment(process, port),
+            cwd=repository,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in range(PROCESSES)
+    ]
+    by_scenario: Outcomes = {}
+    errors = []
+    try:
+        for process, program in enumerate(started):
+            out, err = program.communicate(timeout=TIMEOUT_S)
+            errors.append(err)
+            for line in out.splitlines():
+                result = json.loads(line)
+                by_scenario.setdefault(result.pop("scenario"), [None] * PROCESSES)[process] = result
+    finally:
+        for program in started:
+            program.kill()
+    assert "a_killed_process" in by_scenario, errors
+    return by_scenario
+
+
+def test_every_process_gets_the_logits_of_all_ranks(outcomes: Outcomes) -> None:
+    for process, result in enumerate(outcomes["a_pass"]):
+        assert result["logits"] == [LOGITS, LOGITS]
+        assert result["held"] == [2 * process, 2, 2, fake_cuda.SMS // 2]
+
+
+def test_every_process_has_its_own_gpu_and_maps_the_others_ranks(outcomes: Outcomes) -> None:
+    for process, result in enumerate(outcomes["a_pass"]):
+        assert set(result["gpu"]) == {process}
+        assert result["peers"] == [f"rank {rank:3d}" for rank in range(4)]
+        log = result["log"]
+        first_launch = log.index(["entry", 0, "off"])
+        assert log.index("handles") < log.index("connect") < first_launch
+        assert log[-2:] == ["disconnect", "withdraw"]
+        assert "reset" not in log
+
+
+def test_a_pass_that_fails_in_one_process_fails_in_all_and_the_next_is_good(outcomes: Outcomes) -> None:
+    lost, other = outcomes["a_lost_block"]
+    assert lost["failed"][0] == "LaunchTimeoutError"
+    assert SENTENCE in lost["failed"][1]
+    assert other["failed"] == [
+        "DeviceError",
+        f"process 0 (ranks 0 to 1) gave the pass up: {SENTENCE}; the devices are usable, run the step again",
+    ]
+    for result in (lost, other):
+        assert result["same"]
+        assert result["log"].count("reset") == 1
+        behind = [entry[0] for entry in result["log"][result["log"].index("reset") + 1 :]]
+        assert [kind for kind in behind if kind in ("entry", "layer", "head")] == ["entry", "layer", "head"]
+
+
+def test_processes_that_run_different_passes_are_told_so(outcomes: Outcomes) -> None:
+    first, second = outcomes["different_passes"]
+    assert first["failed"] == [
+        "DeviceError",
+        "process 1 ran its pass 1 at position 16, this one its pass 1 at 0; give all processes the "
+        "same tokens",
+    ]
+    assert "process 0 ran its pass 1 at position 0, this one its pass 1 at 16" in second["failed"][1]
+    assert first["after"] == second["after"] == LOGITS
+
+
+def test_a_pass_that_all_refuse_leaves_them_usable(outcomes: Outcomes) -> None:
+    for result in outcomes["a_full_cache"]:
+        assert "the KV cache is full: position 32" in result["failed"][1]
+        assert result["after"] == LOGITS
+
+
+def test_processes_with_other_settings_are_refused_and_the_setting_is_named(outcomes: Outcomes) -> None:
+    expected = (
+        "the processes do not agree on seed: process 0 has 0, process 1 7; start all with the same options"
+    )
+    for result in outcomes["other_settings"]:
+        assert result["failed"] == ["UsageError", expected]
+
+
+def test_a_process_that_cannot_start_is_heard_of_at_once(outcomes: Outcomes) -> None:
+    waiting, failed = outcomes["weights_that_one_cannot_load"]
+    assert "out of memory" in failed["failed"][1]
+    assert waiting["failed"][0] == "DeviceError"
+    assert "process 1 of 2 is gone (its connection is closed)" in waiting["failed"][1]
+
+
+def test_a_gpu_that_cannot_go_on_ends_it_for_all(outcomes: Outcomes) -> None:
+    for result in outcomes["a_gpu_that_cannot_go_on"]:
+        expected = "the GPU of process 1 (ranks 2 to 3) failed and cannot go on; start all processes again"
+        assert result["failed"] == ["DeviceError", expected]
+        assert "has parted from the others" in result["again"][1]
+
+
+def test_a_process_that_does_not_come_is_named(outcomes: Outcomes) -> None:
+    waiting, _ = outcomes["a_late_process"]
+    expected = "process 1 of 2 is gone (not heard of for 0.3 s); end the others and start all again"
+    assert waiting["failed"] == waiting["again"] == ["DeviceError", expected]
+
+
+def test_a_killed_process_is_named_and_nothing_is_launched_without_it(outcomes: Outcomes) -> None:
+    left, killed = outcomes["a_killed_process"]
+    assert killed is None
+    expected = "process 1 of 2 is gone (its connection is closed); end the others and start all again"
+    assert left["failed"] == left["again"] == ["DeviceError", expected]
+    assert [entry[0] for entry in left["launches"]] == ["entry", "head"] * 2
+
+
+def test_a_process_that_the_others_never_join_is_told_so(repository: Path) -> None:
+    program = (
+        "import os; from musetrace.muse.process_group import *; "
+        "ProcessGroup(process_place(os.environ), timeout_s=1)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(0, free_port()),
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert "DeviceError: process 0 has not met all 2 processes within 1 s (" in ended.stderr
