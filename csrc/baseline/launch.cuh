@@ -29,6 +29,10 @@ using sync::kAllLanes;
 
 inline constexpr std::uint32_t kHeadDim = 64;
 
+// Limit of bytes on their way per SM. A verify step of the slice (B3, H200) takes 6,912 us with 18 KB, 6,866 with 32,
+// 6,945 with 48 and 7,020 with 72.
+inline constexpr std::uint32_t kInFlightBytes = 32 * 1024;
+
 __device__ __forceinline__ void wait_for_kernels_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 

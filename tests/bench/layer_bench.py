@@ -1,7 +1,9 @@
 """The megakernel beside the chain of kernels: verify step and layers of the TP8 slice, on an H200.
 
 ``python -m tests.bench.layer_bench [--layers N] [--rounds N]``. Graphs of both are replayed in turn, forward
-and backward; the table gives medians with 95 % bootstrap intervals, and ratios of neighbouring replays.
+and backward; the table gives medians with 95 % bootstrap intervals, and ratios of neighbouring replays. B0 is
+a sliding-window layer of the torch reference that the kernels are checked against, eager, its matrices
+unpacked before: it takes sums in fp64, so it says what a reference costs, not what torch can do.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from musetrace.muse.config import MuseConfig, preset
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import shape_of
 from musetrace.muse.slice_weights import random_head, random_layer
+from tests.gpu.slice_reference import Slice, layer_states, project
 
 TP, BLOCKS, CAPACITY, POSITION = 8, 132, 8192, 4096
 SLOT_BYTES = {"off": 0, "register": 4, "store": 8}
@@ -37,7 +40,7 @@ class Bench:
     def __init__(self, config: MuseConfig, layers: int) -> None:
         self.config, self.layers = config, layers
         gpu = torch.device("cuda")
-        self._tensors = [random_layer(config, TP, layer, 0, gpu) for layer in range(layers)]
+        self.tensors = [random_layer(config, TP, layer, 0, gpu) for layer in range(layers)]
         self._head = random_head(config, TP, 0, gpu)
         self._rope = rope_table(config, CAPACITY, gpu)
         shape = shape_of(config, TP, BLOCKS, CAPACITY, config.num_hidden_layers)
@@ -48,7 +51,7 @@ class Bench:
         self.stream = torch.cuda.ExternalStream(self.mega.stream)  # type: ignore[no-untyped-call]
 
     def _fill(self) -> None:
-        for layer, tensors in enumerate(self._tensors):
+        for layer, tensors in enumerate(self.tensors):
             at = addresses(tensors)
             is_global = self.config.is_global(layer)
             is_bf16 = self.config.expert_format(layer) == "bf16"
@@ -127,6 +130,24 @@ def measure(bench: Bench, rounds: int) -> dict[str, NDArray[np.float64]]:
     return {name: np.array(values) for name, values in times.items()}
 
 
+def reference_us(bench: Bench, rounds: int) -> NDArray[np.float64]:
+    """Us of a layer of the torch reference; the first two rounds are the warm-up."""
+    layer = bench.kinds()["sliding"][0]
+    gpu, config = torch.device("cuda"), bench.config
+    slice_ = Slice(config, TP, layer, bench.tensors[layer])
+    x = torch.randn(16, config.hidden_size, device=gpu)
+    kv = [torch.randn(config.num_key_value_heads // TP, POSITION + 16, config.head_dim, device=gpu)] * 2
+    times = []
+    for _ in range(rounds + 2):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        layer_states(slice_, x, project(slice_, x, POSITION), kv, "sumsq")
+        end.record()
+        torch.cuda.synchronize()
+        times.append(float(begin.elapsed_time(end)) * 1000)
+    return np.array(times[2:])
+
+
 def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
     """Median and its 95 % bootstrap interval."""
     resampled = np.random.default_rng(0).choice(values, (2000, len(values)))
@@ -140,7 +161,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=62)
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
-    times = measure(Bench(preset("muse-spark-open-tp8-slice"), args.layers), args.rounds)
+    bench = Bench(preset("muse-spark-open-tp8-slice"), args.layers)
+    times = measure(bench, args.rounds)
+    times["B0 sliding"] = reference_us(bench, args.rounds)
     print(f"{torch.cuda.get_device_name()}, {args.layers} layers, us, median [95 % interval]")
     for name, values in sorted(times.items()):
         print("{:16s} {:9.1f} [{:.1f} {:.1f}] n {}".format(name, *interval(values), len(values)))

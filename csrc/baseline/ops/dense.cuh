@@ -93,7 +93,7 @@ struct Weights {
 template <class Shared, class Source>
 __device__ __forceinline__ void load_dense(DenseWarp<Shared>& w, std::uint32_t site, std::uint32_t count,
                                            Source weights, const char* x, std::uint32_t bytes) {
-    typename Shared::Ring::Producer ring(w.shared.ring, sync::kInFlightBytes);
+    typename Shared::Ring::Producer ring(w.shared.ring, kInFlightBytes);
     // Nobody empties the ring before x has come.
     const std::uint32_t early = min(count, Shared::kStages);
 #pragma unroll 1

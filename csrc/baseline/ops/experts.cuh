@@ -54,7 +54,7 @@ struct Experts {
         // A bf16 stage is one unit of 16 rows, so a tile is four times as many.
         const std::uint32_t stages = k() / stage * (kBf16 ? Nvfp4Unit::kUnits : 1);
         const char* experts = kSecond ? params.layer.down : params.layer.gate_up;
-        ExpertRing::Producer ring(shared.ring, sync::kInFlightBytes);
+        ExpertRing::Producer ring(shared.ring, kInFlightBytes);
         const TileRun tiles = run();
         tiles.for_items([&](std::uint32_t item, std::uint32_t first, std::uint32_t end) {
             const std::size_t tile = std::size_t{shared.items[item].expert} * tiles.of_item + first;
