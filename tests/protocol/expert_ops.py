@@ -296,7 +296,7 @@ class Experts:
 
     @staticmethod
     def multiply_tile(w: Warp, tile: Tile, row: int, following: Tile | None) -> Waiting:
-        """The tile's stages against its rows, which are given back; the GEMM's next tile may be read already."""
+        """The tile's stages against its rows, which are given back; the next tile may be read already."""
         region = "features" if tile.second else "expert_x"
         first = 1 if Experts.reads_ahead(w, tile) else 0
         for stage in range(first, stages_of(w, tile.second)[0]):
