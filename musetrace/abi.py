@@ -1,7 +1,7 @@
 """Python's view of the stamp ABI: job tables and the layout of a stamp region.
 
-Everything comes from the compiled module (``csrc/abi``) when a run is recorded; a job table also travels in
-the run as JSON, so that a reader decodes a run of any build.
+Everything comes from the compiled module (``csrc/include/musetrace/abi``) when a run is recorded; a job table
+also travels in the run as JSON, so that a reader decodes a run of any build.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class JobTable:
 
 
 def wait_sentence(report: dict[str, int], table: JobTable) -> str:
-    """A wait report (``csrc/abi/wait_report.h``) in words: who waited where, for how long, for what.
+    """A wait report (``wait_report.h`` of the ABI) in words: who waited where, for how long, for what.
 
     Raises KeyError or TypeError when the report lacks a field or has one that is no number.
     """

@@ -10,6 +10,7 @@
         UnsupportedVersionError   it was made by a newer format
         LimitExceededError a size in it is beyond the limits table
       AnalysisError        a question that this run cannot answer
+      InstallError         a part of the package is not installed
       UsageError           a command or an option that makes no sense (exit code 2)
 
 Each message says what happened, to which thing, and what to do.
@@ -46,6 +47,10 @@ class UnsupportedVersionError(TraceFileError):
 
 class LimitExceededError(TraceFileError):
     """A size in the file is beyond the limits table."""
+
+
+class InstallError(MusetraceError):
+    """A part of the package is not installed."""
 
 
 class AnalysisError(MusetraceError):

@@ -1,12 +1,12 @@
-// The ABI as Python sees it: dtypes, constants and job tables, all read from csrc/abi.
+// The ABI as Python sees it: dtypes, constants and job tables, all read from csrc/include/musetrace/abi.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "abi/frame.h"
-#include "abi/muse_hopper_jobs.h"
-#include "abi/muse_layer_jobs.h"
-#include "abi/wait_report.h"
+#include "musetrace/abi/frame.h"
+#include "musetrace/abi/muse_hopper_jobs.h"
+#include "musetrace/abi/muse_layer_jobs.h"
+#include "musetrace/abi/wait_report.h"
 
 namespace py = pybind11;
 

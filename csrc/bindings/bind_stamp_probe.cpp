@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "abi/muse_layer_jobs.h"
 #include "bindings/cuda_memory.h"
+#include "musetrace/abi/muse_layer_jobs.h"
 #include "probe/stamp_probe.cuh"
 
 namespace py = pybind11;

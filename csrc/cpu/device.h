@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "abi/wait_report.h"
 #include "cpu/warp.h"
+#include "musetrace/abi/wait_report.h"
 
 namespace musetrace::cpu {
 

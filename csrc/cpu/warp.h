@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "abi/muse_layer_jobs.h"
 #include "cpu/block.h"
 #include "cpu/rank.h"
+#include "musetrace/abi/muse_layer_jobs.h"
 #include "musetrace/stamp.cuh"
 #include "sync/ring.h"
 #include "sync/wait.h"

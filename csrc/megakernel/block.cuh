@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "abi/muse_hopper_jobs.h"
 #include "megakernel/expert_stream.cuh"
 #include "megakernel/layer_params.h"
+#include "musetrace/abi/muse_hopper_jobs.h"
 #include "musetrace/stamp.cuh"
 #include "sync/gpu_slots.cuh"
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "abi/stamp.h"
-#include "abi/wait_report.h"
 #include "megakernel/exchange.h"
+#include "musetrace/abi/stamp.h"
+#include "musetrace/abi/wait_report.h"
 
 namespace musetrace::megakernel {
 

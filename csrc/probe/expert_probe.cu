@@ -1,5 +1,5 @@
-#include "abi/muse_layer_jobs.h"
 #include "megakernel/expert_stream.cuh"
+#include "musetrace/abi/muse_layer_jobs.h"
 #include "probe/expert_probe.cuh"
 
 namespace musetrace::probe {

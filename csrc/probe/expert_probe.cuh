@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "abi/wait_report.h"
+#include "musetrace/abi/wait_report.h"
 
 namespace musetrace::probe {
 

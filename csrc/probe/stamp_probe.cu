@@ -1,4 +1,4 @@
-#include "abi/muse_layer_jobs.h"
+#include "musetrace/abi/muse_layer_jobs.h"
 #include "musetrace/stamp.cuh"
 #include "probe/stamp_probe.cuh"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "abi/stamp.h"
+#include "musetrace/abi/stamp.h"
 
 namespace musetrace::probe {
 

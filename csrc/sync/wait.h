@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "abi/wait_report.h"
+#include "musetrace/abi/wait_report.h"
 #include "musetrace/stamp.cuh"
 
 namespace musetrace::sync {

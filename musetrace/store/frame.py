@@ -1,4 +1,4 @@
-"""The bytes of a journal: file header and chunk headers, both ways. Defined in ``csrc/abi/frame.h``."""
+"""The bytes of a journal: file header and chunk headers, both ways. Defined in ``frame.h`` of the ABI."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // The public header in a kernel of somebody else, in its three builds. Compiled, never run.
-#include "abi/muse_layer_jobs.h"
+#include "musetrace/abi/muse_layer_jobs.h"
 #include "musetrace/stamp.cuh"
 
 namespace {

@@ -1,4 +1,4 @@
-"""The ABI of csrc/abi as Python sees it, against a golden file, a C++ compiler and plain integer arithmetic.
+"""The ABI as Python sees it, against a golden file, a C++ compiler and plain integer arithmetic.
 
 After a deliberate change: `python tests/unit/test_abi.py > tests/golden/abi.json`, and read the diff.
 """
@@ -111,16 +111,17 @@ def test_the_abi_is_the_golden_one(golden: dict[str, Any], part: str) -> None:
 
 
 def compiler_says(source: str, repository: Path, folder: Path) -> list[str]:
-    """The lines that a C++ program prints which includes every header of csrc/abi."""
+    """The lines that a C++ program prints which includes every header of musetrace/abi."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler on this machine")
-    headers = sorted((repository / "csrc" / "abi").glob("*.h"))
-    includes = "".join(f'#include "abi/{header.name}"\n' for header in headers)
+    folder_of_headers = repository / "csrc" / "include"
+    headers = sorted((folder_of_headers / "musetrace" / "abi").glob("*.h"))
+    includes = "".join(f'#include "musetrace/abi/{header.name}"\n' for header in headers)
     preamble = f"{includes}#include <cstdio>\nusing namespace musetrace::abi;\n"
     program, binary = folder / "abi.cpp", folder / "abi"
     program.write_text(f"{preamble}int main() {{\n{source}\n}}\n")
-    command = [compiler, "-std=c++17", "-Wall", "-Werror", "-Wno-invalid-offsetof", "-I", repository / "csrc"]
+    command = [compiler, "-std=c++17", "-Wall", "-Werror", "-Wno-invalid-offsetof", "-I", folder_of_headers]
     subprocess.run([*command, program, "-o", binary], check=True, timeout=60)
     done = subprocess.run([binary], check=True, capture_output=True, text=True, timeout=10)
     return done.stdout.splitlines()

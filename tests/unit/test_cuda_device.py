@@ -113,7 +113,7 @@ def test_a_wait_that_ran_out_of_time_is_a_sentence_over_the_hopper_jobs(module: 
     tickets = [cuda.launch("layer", layer, 0) for layer in range(2)]
     with pytest.raises(LaunchTimeoutError) as caught:
         cuda.wait(tickets[0])
-    # Job 12 of csrc/abi/muse_hopper_jobs.h.
+    # Job 12 of csrc/include/musetrace/abi/muse_hopper_jobs.h.
     assert "rank 1 block 3 warp 4 waited 0.2 s in stop1_wait_ranks for o_proj_send (0 of 1 arrived)" in str(
         caught.value
     )

@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "abi/job.h"
+#include "musetrace/abi/job.h"
 
 #if defined(__CUDACC__)
 #define MUSETRACE_FN __device__ __forceinline__

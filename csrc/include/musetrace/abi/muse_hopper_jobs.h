@@ -5,7 +5,7 @@
 // Warps 1 and 2 bring expert rows together, and 4 to 11 move in step; the first of each four stamps.
 #pragma once
 
-#include "abi/job.h"
+#include "musetrace/abi/job.h"
 
 namespace musetrace::abi {
 

@@ -5,7 +5,7 @@
 // Twelve warps per block. Warps 4-7 and 8-11 are two groups that move in step, so the first warp of each stamps.
 #pragma once
 
-#include "abi/job.h"
+#include "musetrace/abi/job.h"
 
 namespace musetrace::abi {
 

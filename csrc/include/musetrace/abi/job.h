@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "abi/stamp.h"
+#include "musetrace/abi/stamp.h"
 
 namespace musetrace::abi {
 
