@@ -57,7 +57,7 @@ struct GpuArch {
         if (start == 0) return waited;
         const Waiter& waiter = *static_cast<const Waiter*>(__cvta_shared_to_generic(waiter_address));
         const auto budget = static_cast<std::uint32_t>(waiter.budget_ns >> 10);
-        const bool over = waited > (what & 0xFF) * budget + budget / kSites * (what >> 8);
+        const bool over = waited > longest_wait(budget, what & 0xFF, what >> 8);
         if (__any_sync(kAllLanes, load_relaxed(waiter.abort) != 0 || over)) leave(waiter, what >> 8, waited);
         return start;
     }

@@ -47,12 +47,8 @@ struct alignas(128) GpuRing {
         return full[cursor.stage].has_ended(cursor.parity);
     }
     __device__ __forceinline__ void mark_empty(RingCursor& cursor) {
-        give_back(cursor);
-        cursor.advance(kStages);
-    }
-    // The stage that the cursor stood at.
-    __device__ __forceinline__ void give_back(const RingCursor& cursor) {
         empty[cursor.stage].arrive_as_warp(lane_id());
+        cursor.advance(kStages);
     }
 
     // The producer warp's end of the ring.

@@ -52,7 +52,7 @@ struct HostArch {
                               std::uint64_t got, std::uint64_t start_ns) {
         const std::uint64_t now = now_ns();
         if (start_ns == 0) start_ns = now;
-        if (load_acquire(waiter.abort) != 0 || now - start_ns > patience_ns(waiter.budget_ns, patience, site)) {
+        if (load_acquire(waiter.abort) != 0 || now - start_ns > longest_wait(waiter.budget_ns, patience, site)) {
             leave(waiter, site, static_cast<std::uint32_t>(want), static_cast<std::uint32_t>(got), start_ns);
         }
         return start_ns;

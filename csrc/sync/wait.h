@@ -49,9 +49,10 @@ MUSETRACE_FN void wait(const Waiter& waiter, std::uint32_t site, std::uint64_t w
     }
 }
 
-// What a wait may take.
-MUSETRACE_FN constexpr std::uint64_t patience_ns(std::uint64_t budget_ns, std::uint32_t patience, std::uint32_t site) {
-    return patience * budget_ns + budget_ns / kSites * site;
+// What a wait may take, in the unit of `budget`.
+template <class Time>
+MUSETRACE_FN constexpr Time longest_wait(Time budget, std::uint32_t patience, std::uint32_t site) {
+    return patience * budget + budget / kSites * site;
 }
 
 }  // namespace musetrace::sync

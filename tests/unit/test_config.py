@@ -15,13 +15,9 @@ from musetrace import config
 
 TABLE = """
 #include "musetrace/stamp.cuh"
-struct Table {
-    static constexpr std::uint32_t kWarpsPerBlock = 1, kNumJobs = 2;
-    static constexpr musetrace::abi::Role kRoles[] = {{"worker", 0, 0, 1}};
-    static constexpr musetrace::abi::Job kJobs[] = {
-        {"load", "gemm", musetrace::abi::JobKind::kLoad, 0, musetrace::abi::kNoJob},
-        {"mma", "gemm", musetrace::abi::JobKind::kCompute, 0, musetrace::abi::kNoJob}};
-};
+#define ROLES(ROLE) ROLE(worker, 0, 0, 1)
+#define JOBS(JOB) JOB(load, gemm, Load, worker, none) JOB(mma, gemm, Compute, worker, none)
+MUSETRACE_JOB_TABLE(Table, "mine", 1, ROLES, JOBS);
 using musetrace::abi::StampMode;
 """
 # A warp of the host stamps the second job.
@@ -33,8 +29,8 @@ int main() {
     alignas(128) char memory[1024] = {};
     musetrace::StampRegion region{memory, {1, musetrace::abi::kSlotMap<Table>.total, 8}};
     musetrace::WarpStamps<Table, StampMode::kStore> stamps(region, 0, 0);
-    MUSETRACE_BEGIN(stamps, 1);
-    MUSETRACE_END(stamps, 1);
+    MUSETRACE_BEGIN(stamps, Table::mma);
+    MUSETRACE_END(stamps, Table::mma);
     const auto* slots = region.slots<std::uint64_t>(0);
     std::printf("%d %d %d\\n", slots[0] == 0 && slots[1] == 0, slots[2] != 0, slots[3] >= slots[2]);
 }
@@ -46,9 +42,9 @@ KERNEL = (
 template <StampMode kMode>
 __global__ void kernel(musetrace::StampRegion region, float* data) {
     musetrace::WarpStamps<Table, kMode> stamps(region, blockIdx.x, 0);
-    MUSETRACE_BEGIN(stamps, 1);
+    MUSETRACE_BEGIN(stamps, Table::mma);
     data[threadIdx.x] *= 2.0f;
-    MUSETRACE_END(stamps, 1);
+    MUSETRACE_END(stamps, Table::mma);
     stamps.flush();
 }
 template __global__ void kernel<StampMode::kOff>(musetrace::StampRegion, float*);

@@ -31,6 +31,23 @@ struct Job {
     std::uint16_t awaits;  // for a wait: the job whose end it waits for; kNoJob otherwise
 };
 
+// A job table from its two lists, ROLES(ROLE) of ROLE(name, first warp, last warp, stamping warps) and JOBS(JOB) of
+// JOB(name, op, kind without its k, role, awaited job or none). Its ids are Table::name for roles and jobs.
+#define MUSETRACE_JOB_TABLE(Table, table_name, warps_per_block, ROLES, JOBS)                         \
+    struct Table {                                                                                   \
+        static constexpr const char* kName = table_name;                                             \
+        static constexpr std::uint32_t kWarpsPerBlock = warps_per_block;                             \
+        enum RoleId : std::uint8_t { ROLES(MUSETRACE_ID) kNumRoles };                                \
+        enum JobId : std::uint16_t { JOBS(MUSETRACE_ID) kNumJobs, none = ::musetrace::abi::kNoJob }; \
+        static constexpr ::musetrace::abi::Role kRoles[] = {ROLES(MUSETRACE_ROLE)};                  \
+        static constexpr ::musetrace::abi::Job kJobs[] = {JOBS(MUSETRACE_JOB)};                      \
+    };                                                                                               \
+    static_assert(::musetrace::abi::table_is_sound<Table>())
+#define MUSETRACE_ID(name, ...) name,
+#define MUSETRACE_ROLE(name, first, last, stamping) ::musetrace::abi::Role{#name, first, last, stamping},
+#define MUSETRACE_JOB(name, op, kind, role, awaits) \
+    ::musetrace::abi::Job{#name, #op, ::musetrace::abi::JobKind::k##kind, role, awaits},
+
 // Slots of a table: each stamping warp has a run of them, rounded up to whole registers of 32 lanes, so that the
 // register build flushes with full coalesced stores. Within a run: jobs of the warp in table order, begin then end.
 template <std::uint32_t kJobs, std::uint32_t kWarps>

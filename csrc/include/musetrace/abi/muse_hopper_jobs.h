@@ -92,25 +92,7 @@ namespace musetrace::abi {
     JOB(lm_head_compute,       lm_head,   Compute,  group,  none)
 // clang-format on
 
-struct MuseHopper {
-    static constexpr const char* kName = "muse_hopper";
-    static constexpr std::uint32_t kWarpsPerBlock = 12;
-
-#define MUSETRACE_ENUM(name, ...) name,
-    enum RoleId : std::uint8_t { MUSETRACE_MUSE_HOPPER_ROLES(MUSETRACE_ENUM) kNumRoles };
-    enum JobId : std::uint16_t { MUSETRACE_MUSE_HOPPER_JOBS(MUSETRACE_ENUM) kNumJobs, none = kNoJob };
-#undef MUSETRACE_ENUM
-
-#define MUSETRACE_ROLE(name, first, last, stamping) Role{#name, first, last, stamping},
-    static constexpr Role kRoles[] = {MUSETRACE_MUSE_HOPPER_ROLES(MUSETRACE_ROLE)};
-#undef MUSETRACE_ROLE
-
-#define MUSETRACE_JOB(name, op, kind, role, awaits) Job{#name, #op, JobKind::k##kind, role, awaits},
-    static constexpr Job kJobs[] = {MUSETRACE_MUSE_HOPPER_JOBS(MUSETRACE_JOB)};
-#undef MUSETRACE_JOB
-};
-
-static_assert(table_is_sound<MuseHopper>());
+MUSETRACE_JOB_TABLE(MuseHopper, "muse_hopper", 12, MUSETRACE_MUSE_HOPPER_ROLES, MUSETRACE_MUSE_HOPPER_JOBS);
 // Three single warps with one register each, two stamping group warps with three: 3 * 32 + 2 * 96.
 static_assert(kSlotMap<MuseHopper>.total == 288);
 

@@ -87,25 +87,7 @@ namespace musetrace::abi {
     JOB(lm_head_compute,      lm_head,   Compute,  group,    none)
 // clang-format on
 
-struct MuseLayer {
-    static constexpr const char* kName = "muse_layer";
-    static constexpr std::uint32_t kWarpsPerBlock = 12;
-
-#define MUSETRACE_ENUM(name, ...) name,
-    enum RoleId : std::uint8_t { MUSETRACE_MUSE_LAYER_ROLES(MUSETRACE_ENUM) kNumRoles };
-    enum JobId : std::uint16_t { MUSETRACE_MUSE_LAYER_JOBS(MUSETRACE_ENUM) kNumJobs, none = kNoJob };
-#undef MUSETRACE_ENUM
-
-#define MUSETRACE_ROLE(name, first, last, stamping) Role{#name, first, last, stamping},
-    static constexpr Role kRoles[] = {MUSETRACE_MUSE_LAYER_ROLES(MUSETRACE_ROLE)};
-#undef MUSETRACE_ROLE
-
-#define MUSETRACE_JOB(name, op, kind, role, awaits) Job{#name, #op, JobKind::k##kind, role, awaits},
-    static constexpr Job kJobs[] = {MUSETRACE_MUSE_LAYER_JOBS(MUSETRACE_JOB)};
-#undef MUSETRACE_JOB
-};
-
-static_assert(table_is_sound<MuseLayer>());
+MUSETRACE_JOB_TABLE(MuseLayer, "muse_layer", 12, MUSETRACE_MUSE_LAYER_ROLES, MUSETRACE_MUSE_LAYER_JOBS);
 // 4 single warps with one register each, 2 stamping group warps with three: 4 * 32 + 2 * 96.
 static_assert(kSlotMap<MuseLayer>.total == 320);
 
