@@ -13,6 +13,7 @@
 
 #include "baseline/model.h"
 #include "bindings/cuda_memory.h"
+#include "bindings/layer_weights.h"
 #include "bindings/shape_dict.h"
 
 namespace py = pybind11;
@@ -43,10 +44,6 @@ T* checked_address(std::uintptr_t address, const char* name) {
         throw std::invalid_argument(std::string("the address of '") + name + "' is null or no multiple of 16");
     }
     return reinterpret_cast<T*>(address);
-}
-template <class T>
-const T* address_of(const py::dict& layer, const char* key) {
-    return checked_address<const T>(value_of(layer, key).cast<std::uintptr_t>(), key);
 }
 
 Shape checked(const Shape& s, bool loopback) {
@@ -87,24 +84,12 @@ class BaselineChain {
 
     void set_layer(std::uint32_t layer, const py::dict& at) {
         baseline::ChainLayer next{};
-        next.weights = {address_of<char>(at, "o"),
-                        address_of<char>(at, "pooler"),
-                        address_of<float>(at, "router"),
-                        address_of<char>(at, "unpooler"),
-                        address_of<char>(at, "gate_up"),
-                        address_of<char>(at, "down"),
-                        address_of<float>(at, "gate_up_factor"),
-                        address_of<float>(at, "down_factor"),
-                        address_of<float>(at, "router_bias"),
-                        address_of<float>(at, "pre_ffn_norm"),
-                        address_of<float>(at, "post_ffn_norm"),
-                        address_of<float>(at, "pre_expert_norm"),
-                        address_of<float>(at, "post_expert_norm"),
-                        address_of<float>(at, "attn_alpha"),
-                        address_of<float>(at, "attn_beta"),
-                        address_of<float>(at, "ffn_alpha"),
-                        address_of<float>(at, "ffn_beta")};
-        next.projection = {address_of<char>(at, "qkvg"), address_of<float>(at, "input_norm")};
+        const auto address = [&](const char* name) {
+            const auto value = value_of(at, name).cast<std::uintptr_t>();
+            return reinterpret_cast<std::uintptr_t>(checked_address<const char>(value, name));
+        };
+        next.weights = layer_weights(address);
+        next.projection = own_projection(address);
         next.global_attention = value_of(at, "global_attention").cast<bool>();
         next.bf16_experts = value_of(at, "bf16_experts").cast<bool>();
         // Graphs hold the addresses of the cache: it stays when weights are set again.

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "bindings/launch_failed.h"
 #include "bindings/shape_dict.h"
 #include "cpu/device.h"
 
@@ -198,30 +199,10 @@ class PyDevice {
     cpu::Device device_;
 };
 
-py::dict report_dict(const abi::WaitReport& report) {
-    py::dict dict;
-    dict["site"] = report.site;
-    dict["rank"] = report.rank;
-    dict["block"] = report.block;
-    dict["warp"] = report.warp;
-    dict["want"] = report.want;
-    dict["got"] = report.got;
-    dict["waited_ns"] = report.waited_ns;
-    return dict;
-}
-
 }  // namespace
 
 void bind_cpu(py::module_ module) {
-    static py::exception<cpu::LaunchFailed> failed(module, "LaunchFailed", PyExc_RuntimeError);
-    py::register_local_exception_translator([](std::exception_ptr pointer) {
-        try {
-            if (pointer) std::rethrow_exception(pointer);
-        } catch (const cpu::LaunchFailed& error) {
-            // The exception's argument is the wait report.
-            PyErr_SetObject(failed.ptr(), report_dict(error.report).ptr());
-        }
-    });
+    bind_launch_failed<cpu::LaunchFailed>(module);
     module.attr("TOKENS") = kTokens;
     module.def("clock_ns", &stamp_clock_ns, "The clock of the host device's stamps (CLOCK_MONOTONIC), ns");
     py::class_<PyDevice>(module, "Device", "Virtual ranks of blocks whose warps are threads")

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bindings/shape_dict.h"
-#include "megakernel/exchange.h"
+#include "bindings/stop4_name.h"
 
 namespace py = pybind11;
 
@@ -70,9 +70,8 @@ py::dict expert_tiles(const py::dict& values) {
 }
 
 py::dict exchange(const py::dict& values, const std::string& stop4) {
-    if (stop4 != "gather" && stop4 != "sumsq") throw std::invalid_argument("stop4 is gather or sumsq, not " + stop4);
     const Shape s = divisible(values);
-    const ExchangeLayout e = make_exchange(s, make_plan(s), stop4 == "gather" ? Stop4::kGather : Stop4::kSumsq);
+    const ExchangeLayout e = make_exchange(s, make_plan(s), stop4_of(stop4));
     py::dict out;
     out["attention"] = e.attention;
     out["heads"] = e.heads;

@@ -9,7 +9,10 @@
 #include <string>
 
 #include "bindings/cuda_memory.h"
+#include "bindings/launch_failed.h"
+#include "bindings/layer_weights.h"
 #include "bindings/shape_dict.h"
+#include "bindings/stop4_name.h"
 #include "megakernel/muse_device.h"
 
 namespace py = pybind11;
@@ -18,7 +21,6 @@ namespace musetrace::bindings {
 namespace {
 
 using megakernel::LayerBuild;
-using megakernel::LayerWeights;
 using megakernel::MuseDevice;
 using megakernel::PeerHandles;
 
@@ -26,10 +28,9 @@ template <class T>
 using Array = py::array_t<T, py::array::c_style>;
 using RequestTuple = std::tuple<std::string, std::uint32_t, std::uint64_t, std::uint32_t>;
 
-template <class T>
-const T* address(const py::dict& addresses, const char* name) {
+std::uintptr_t address(const py::dict& addresses, const char* name) {
     if (!addresses.contains(name)) throw std::invalid_argument(std::string(name) + " is missing");
-    return reinterpret_cast<const T*>(addresses[name].cast<std::uint64_t>());
+    return addresses[name].cast<std::uintptr_t>();
 }
 
 LayerBuild build_of(const std::string& name) {
@@ -61,29 +62,13 @@ class PyMuseDevice {
 
     void set_layer(std::uint32_t rank, std::uint32_t layer, const py::dict& a, bool global_attention,
                    bool bf16_experts) {
-        const LayerWeights weights{address<char>(a, "o"),
-                                   address<char>(a, "pooler"),
-                                   address<float>(a, "router"),
-                                   address<char>(a, "unpooler"),
-                                   address<char>(a, "gate_up"),
-                                   address<char>(a, "down"),
-                                   address<float>(a, "gate_up_factor"),
-                                   address<float>(a, "down_factor"),
-                                   address<float>(a, "router_bias"),
-                                   address<float>(a, "pre_ffn_norm"),
-                                   address<float>(a, "post_ffn_norm"),
-                                   address<float>(a, "pre_expert_norm"),
-                                   address<float>(a, "post_expert_norm"),
-                                   address<float>(a, "attn_alpha"),
-                                   address<float>(a, "attn_beta"),
-                                   address<float>(a, "ffn_alpha"),
-                                   address<float>(a, "ffn_beta")};
-        device_.set_layer(rank, layer, weights, {address<char>(a, "qkvg"), address<float>(a, "input_norm")},
-                          global_attention, bf16_experts);
+        const auto at = [&](const char* name) { return address(a, name); };
+        device_.set_layer(rank, layer, layer_weights(at), own_projection(at), global_attention, bf16_experts);
     }
 
     void set_head(std::uint32_t rank, const py::dict& a) {
-        device_.set_head(rank, address<char>(a, "lm_head"), address<float>(a, "final_norm"));
+        device_.set_head(rank, reinterpret_cast<const char*>(address(a, "lm_head")),
+                         reinterpret_cast<const float*>(address(a, "final_norm")));
     }
     void set_rope(std::uint64_t table) { device_.set_rope(reinterpret_cast<const float*>(table)); }
     void set_state(std::uint32_t position, std::uint32_t epoch) { device_.set_state(position, epoch); }
@@ -168,11 +153,6 @@ class PyMuseDevice {
     }
 
   private:
-    static megakernel::Stop4 stop4_of(const std::string& name) {
-        if (name != "gather" && name != "sumsq") throw std::invalid_argument("stop4 is gather or sumsq, not " + name);
-        return name == "gather" ? megakernel::Stop4::kGather : megakernel::Stop4::kSumsq;
-    }
-
     template <class T>
     static py::array copy(const T* from, const std::vector<std::size_t>& shape) {
         Array<T> out(shape);
@@ -193,30 +173,10 @@ class PyMuseDevice {
     MuseDevice device_;
 };
 
-py::dict report_dict(const abi::WaitReport& report) {
-    py::dict dict;
-    dict["site"] = report.site;
-    dict["rank"] = report.rank;
-    dict["block"] = report.block;
-    dict["warp"] = report.warp;
-    dict["want"] = report.want;
-    dict["got"] = report.got;
-    dict["waited_ns"] = report.waited_ns;
-    return dict;
-}
-
 }  // namespace
 
 void bind_megakernel(py::module_& module) {
-    static py::exception<megakernel::WaitTimedOut> failed(module, "LaunchFailed", PyExc_RuntimeError);
-    py::register_local_exception_translator([](std::exception_ptr pointer) {
-        try {
-            if (pointer) std::rethrow_exception(pointer);
-        } catch (const megakernel::WaitTimedOut& error) {
-            // The exception's argument is the wait report.
-            PyErr_SetObject(failed.ptr(), report_dict(error.report).ptr());
-        }
-    });
+    bind_launch_failed<megakernel::WaitTimedOut>(module);
     py::class_<PyMuseDevice>(module, "MuseDevice", "Ranks of a model that one GPU holds, a layer a launch")
         .def(py::init<const py::dict&, const std::string&, bool, bool, std::uint64_t, std::uint32_t, std::uint32_t,
                       std::uint32_t>(),

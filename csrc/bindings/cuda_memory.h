@@ -1,18 +1,14 @@
-// Device memory of one call, and CUDA errors as exceptions.
+// Device memory of one call.
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <pybind11/numpy.h>
 
-#include <stdexcept>
-#include <string>
+#include "megakernel/cuda_errors.h"
 
 namespace musetrace::bindings {
 
-inline void check(int error, const char* what) {
-    if (error == cudaSuccess) return;
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
-}
+using megakernel::check;
 
 class DeviceMemory {
   public:

@@ -161,30 +161,37 @@ void MuseDevice::launch(const LaunchRequest& request, LayerBuild build) {
     launch_layer_kind(request, build);
 }
 
-void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild build) {
-    const bool entry = request.kind == Launched::kEntry;
-    const std::uint32_t layer = entry ? 0 : request.layer, next = entry ? 0 : request.layer + 1;
-    LayerParams p{};
+// What kernels of both kinds are told.
+template <class Params>
+Params MuseDevice::shared_params(const LaunchRequest& request) const {
+    Params p{};
     p.shape = shape_;
     p.ranks = ranks_;
     p.first_rank = options_.first_rank;
     p.plan = plan_;
-    p.exchange = exchange_;
-    p.kind = entry ? LaunchKind::kEntry : LaunchKind::kLayer;
-    p.stop4 = options_.stop4;
     p.programmatic = options_.programmatic;
-    p.scale_factor = kScaleFactor;
     p.in_flight_bytes = options_.in_flight_bytes;
     p.budget_ns = options_.budget_ns;
-    p.delay_seed = delay_seed_ ^ options_.first_rank << 16;
-    p.lost_block = lost_block_;
     p.state = state_.as<StepState>();
-    p.shares = shares_.as<BlockShares>();
-    p.rope = rope_;
     p.report = device_report_;
     p.abort = abort_.as<std::uint32_t>();
     p.stamps = request.stamps;
     p.epoch = request.epoch;
+    return p;
+}
+
+void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild build) {
+    const bool entry = request.kind == Launched::kEntry;
+    const std::uint32_t layer = entry ? 0 : request.layer, next = entry ? 0 : request.layer + 1;
+    auto p = shared_params<LayerParams>(request);
+    p.exchange = exchange_;
+    p.kind = entry ? LaunchKind::kEntry : LaunchKind::kLayer;
+    p.stop4 = options_.stop4;
+    p.scale_factor = kScaleFactor;
+    p.delay_seed = delay_seed_ ^ options_.first_rank << 16;
+    p.lost_block = lost_block_;
+    p.shares = shares_.as<BlockShares>();
+    p.rope = rope_;
     for (std::uint32_t r = 0; r < ranks_; ++r) set_rank_params(r, layer, next, p);
     check(launch_layer(build, p, stream_), "launching the layer kernel");
     parity_ ^= 1u;
@@ -227,19 +234,7 @@ void MuseDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint
 }
 
 void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build) {
-    HeadParams p{};
-    p.shape = shape_;
-    p.ranks = ranks_;
-    p.first_rank = options_.first_rank;
-    p.plan = plan_;
-    p.in_flight_bytes = options_.in_flight_bytes;
-    p.budget_ns = options_.budget_ns;
-    p.programmatic = options_.programmatic;
-    p.state = state_.as<StepState>();
-    p.report = device_report_;
-    p.abort = abort_.as<std::uint32_t>();
-    p.stamps = request.stamps;
-    p.epoch = request.epoch;
+    auto p = shared_params<HeadParams>(request);
     for (std::uint32_t r = 0; r < ranks_; ++r) {
         Rank& rank = at(r);
         require(rank.lm_head != nullptr, "the head has no weights yet");

@@ -150,6 +150,8 @@ class MuseDevice {
     Rank& at(std::uint32_t rank) { return *all_.at(rank); }
     void launch_layer_kind(const LaunchRequest& request, LayerBuild build);
     void launch_head_kind(const LaunchRequest& request, LayerBuild build);
+    template <class Params>
+    Params shared_params(const LaunchRequest& request) const;
     void set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p);
     void require_ready() const;
     bool is_here(std::uint32_t rank) const { return rank - options_.first_rank < ranks_; }

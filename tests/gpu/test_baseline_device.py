@@ -20,6 +20,7 @@ from torch import Tensor
 from musetrace.muse.attention import Projected, project_qkv
 from musetrace.muse.config import MuseConfig, preset
 from musetrace.muse.cuda_weights import addresses, rope_table, upload_head, upload_layer
+from musetrace.muse.device import shape_of
 from musetrace.muse.nvfp4 import Nvfp4Tensor
 from musetrace.muse.reference import KvCache, LayerStates, Rounding, head_logits, layer_body
 from musetrace.muse.sharding import shard_head, shard_layer
@@ -71,29 +72,7 @@ def model(tp: int) -> ModelWeights:
 
 
 def shape(config: MuseConfig, tp: int, blocks: int) -> dict[str, float]:
-    return {
-        "ranks": tp,
-        "blocks": blocks,
-        "layers": config.num_hidden_layers,
-        "hidden": config.hidden_size,
-        "q_heads": config.num_attention_heads // tp,
-        "kv_heads": config.num_key_value_heads // tp,
-        "head_dim": config.head_dim,
-        "moe_hidden": config.moe_hidden_size,
-        "intermediate": config.moe_intermediate_size,
-        "experts": config.num_local_experts,
-        "top_k": config.num_experts_per_tok,
-        "vocab": config.vocab_size // tp,
-        "capacity": CAPACITY,
-        "window": config.sliding_window,
-        "rms_eps": config.rms_norm_eps,
-        "post_eps": config.post_norm_eps,
-        "qk_scale": config.qk_scale_factor,
-        "output_multiplier": config.output_multiplier,
-        "softcap": config.final_logit_softcapping,
-        "routed_scale": config.routed_scaling_factor,
-        "rope_theta": config.rope_theta,
-    }
+    return shape_of(config, tp, blocks, CAPACITY, config.num_hidden_layers)
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,11 @@ def test_a_head_fills_its_last_row_block(tp: int) -> None:
 
 
 def test_the_binding_asks_for_these_names_and_no_others(repository: Path) -> None:
-    source = (repository / "csrc/bindings/bind_megakernel.cpp").read_text(encoding="utf-8")
-    asked = set(re.findall(r'address<\w+>\(a, "(\w+)"\)', source))
+    bindings = repository / "csrc" / "bindings"
+    own = (bindings / "bind_megakernel.cpp").read_text(encoding="utf-8")
+    shared = (bindings / "layer_weights.h").read_text(encoding="utf-8")
+    asked = set(re.findall(r'address\(a, "(\w+)"\)', own))
+    asked |= set(re.findall(r'(?:bytes|floats|address)\("(\w+)"\)', shared))
     head = {"lm_head", "final_norm"}
     assert asked == bytes_expected(CONFIG, BF16_LAYER, 1).keys() | head
 
