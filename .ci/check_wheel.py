@@ -10,12 +10,14 @@ import sys
 import zipfile
 
 PLACES = {"musetrace/": "musetrace/", "dashboard/": "musetrace/dashboard/"}
+ABI_HEADERS = ("integers", "job", "job_table_json", "slot_map", "stamp")
+STAMP_HEADERS = ("clock", "kernel_stamps", "region", "warp_slots", "warp_stamps")
 # What CMake installs beside the compiled modules.
 INSTALLED = {
     "musetrace/cmake/musetraceConfig.cmake",
     "musetrace/cmake/musetraceConfigVersion.cmake",
-    "musetrace/include/musetrace/abi/job.h",
-    "musetrace/include/musetrace/abi/stamp.h",
+    *(f"musetrace/include/musetrace/abi/{name}.h" for name in ABI_HEADERS),
+    *(f"musetrace/include/musetrace/stamp/{name}.cuh" for name in STAMP_HEADERS),
     "musetrace/include/musetrace/stamp.cuh",
 }
 

@@ -14,18 +14,33 @@ from typing import TYPE_CHECKING, Any
 from musetrace.record import record
 
 if TYPE_CHECKING:
+    from musetrace.abi import JobTable
     from musetrace.config import get_include
+    from musetrace.declare import NewJob, Role
     from musetrace.record.recorder import Recorder, RecordingResult
     from musetrace.store.run import Run
     from musetrace.store.run import open_run as open
 
 __version__ = "0.1.0"
-__all__ = ["Recorder", "RecordingResult", "Run", "get_include", "open", "record"]
+__all__ = [
+    "JobTable",
+    "NewJob",
+    "Recorder",
+    "RecordingResult",
+    "Role",
+    "Run",
+    "get_include",
+    "open",
+    "record",
+]
 
 # Public names that are loaded when they are used, so that a program that only records loads no reader.
 _LAZY = {
+    "JobTable": ("musetrace.abi", "JobTable"),
+    "NewJob": ("musetrace.declare", "NewJob"),
     "Recorder": ("musetrace.record.recorder", "Recorder"),
     "RecordingResult": ("musetrace.record.recorder", "RecordingResult"),
+    "Role": ("musetrace.declare", "Role"),
     "Run": ("musetrace.store.run", "Run"),
     "get_include": ("musetrace.config", "get_include"),
     "open": ("musetrace.store.run", "open_run"),

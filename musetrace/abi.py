@@ -6,12 +6,21 @@ also travels in the run as JSON, so that a reader decodes a run of any build.
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from musetrace.errors import UsageError
+
+if TYPE_CHECKING:
+    from musetrace.declare import NewJob, Role
 
 JOB_KINDS = ("load", "compute", "wait", "send", "recv", "sync", "prefetch")
 UNKNOWN_OP = "unknown"
@@ -22,7 +31,9 @@ class Job:
     """One job of a table.
 
     ``awaits`` is the id of the job whose end a wait waits for, else None. ``warps`` is the inclusive range of
-    warps that do the job, ``stamped_by`` those of them that stamp it.
+    warps that do the job, ``stamped_by`` those of them that stamp it: none when the block owns the job
+    (``owner`` is ``block``, else ``warp``). A launch has ``iterations`` instances of it; an ``instant`` has
+    no end, and a ``payload`` is a u32 with each instance.
     """
 
     name: str
@@ -32,14 +43,53 @@ class Job:
     warps: tuple[int, int]
     stamped_by: tuple[int, ...]
     awaits: int | None
+    iterations: int = 1
+    payload: bool = False
+    instant: bool = False
+    owner: str = "warp"
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Job:
+        """Inverse of :meth:`to_json`; what older runs do not have gets its default."""
+        return cls(
+            name=str(data["name"]),
+            op=str(data["op"]),
+            kind=str(data["kind"]),
+            role=str(data["role"]),
+            warps=(int(data["warps"][0]), int(data["warps"][1])),
+            stamped_by=tuple(int(warp) for warp in data["stamped_by"]),
+            awaits=None if data["awaits"] is None else int(data["awaits"]),
+            iterations=int(data.get("iterations", 1)),
+            payload=bool(data.get("payload", False)),
+            instant=bool(data.get("instant", False)),
+            owner=str(data.get("owner", "warp")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON types."""
+        return {
+            "name": self.name,
+            "op": self.op,
+            "kind": self.kind,
+            "role": self.role,
+            "warps": list(self.warps),
+            "stamped_by": list(self.stamped_by),
+            "awaits": self.awaits,
+            "iterations": self.iterations,
+            "payload": self.payload,
+            "instant": self.instant,
+            "owner": self.owner,
+        }
 
 
 @dataclass(frozen=True)
 class JobTable:
     """The jobs of a kernel and where their stamps stand.
 
-    Slot ``2 * pair`` of a block is a begin and ``2 * pair + 1`` the end of the job instance
-    ``(job_of_pair[pair], warp_of_pair[pair])``; -1 marks a pair that no job uses.
+    Slot ``2 * pair`` of a block is a begin and ``2 * pair + 1`` the end of the instance ``iteration_of_pair``
+    of job ``job_of_pair`` on warp ``warp_of_pair``; -1 marks a pair that no job uses, and the warp of a job
+    that the block owns. Where ``payload_of_pair`` is set, the pair holds a payload and a 1 behind it, and
+    belongs to the pair in front of it. Tables of older runs have no lists of iterations and payloads.
     """
 
     name: str
@@ -48,6 +98,8 @@ class JobTable:
     jobs: tuple[Job, ...]
     job_of_pair: tuple[int, ...]
     warp_of_pair: tuple[int, ...]
+    iteration_of_pair: tuple[int, ...] = ()
+    payload_of_pair: tuple[bool, ...] = ()
 
     @classmethod
     def built_in(cls, name: str = "muse_layer") -> JobTable:
@@ -57,27 +109,50 @@ class JobTable:
         return cls.from_json(_core.abi.job_tables[name])
 
     @classmethod
+    def declare(
+        cls, name: str, warps_per_block: int, roles: Sequence[Role], jobs: Sequence[NewJob]
+    ) -> JobTable:
+        """A table of one's own. Raises UsageError, naming the role or job that is wrong."""
+        from musetrace import _core
+        from musetrace.declare import rows_of
+
+        rows = rows_of(warps_per_block, roles, jobs)
+        try:
+            return cls.from_json(json.loads(_core.abi.declared_job_table(name, warps_per_block, *rows)))
+        except ValueError as error:
+            raise UsageError(f"job table {name}: {error}") from None
+
+    @classmethod
+    def from_library(cls, library: str | os.PathLike[str] | ctypes.CDLL, type_name: str) -> JobTable:
+        """The table that a shared library exports by ``MUSETRACE_EXPORT_JOB_TABLE(type_name)``.
+
+        Raises:
+            UsageError: there is no such library, or no such table in it.
+        """
+        symbol = f"musetrace_job_table_{type_name}"
+        try:
+            loaded = library if isinstance(library, ctypes.CDLL) else ctypes.CDLL(os.fspath(library))
+            export = getattr(loaded, symbol)
+        except (OSError, AttributeError) as error:
+            raise UsageError(
+                f"cannot read the job table {type_name}: {error}; say "
+                f"MUSETRACE_EXPORT_JOB_TABLE({type_name}) in a source of the library"
+            ) from None
+        export.restype, export.argtypes = ctypes.c_char_p, []
+        return cls.from_json(json.loads(export()))
+
+    @classmethod
     def from_json(cls, data: dict[str, Any]) -> JobTable:
         """Inverse of :meth:`to_json`. Raises KeyError, TypeError or ValueError on anything else."""
-        jobs = tuple(
-            Job(
-                name=str(job["name"]),
-                op=str(job["op"]),
-                kind=str(job["kind"]),
-                role=str(job["role"]),
-                warps=(int(job["warps"][0]), int(job["warps"][1])),
-                stamped_by=tuple(int(warp) for warp in job["stamped_by"]),
-                awaits=None if job["awaits"] is None else int(job["awaits"]),
-            )
-            for job in data["jobs"]
-        )
         return cls(
             name=str(data["name"]),
             warps_per_block=int(data["warps_per_block"]),
             slots=int(data["slots"]),
-            jobs=jobs,
+            jobs=tuple(Job.from_json(job) for job in data["jobs"]),
             job_of_pair=tuple(int(job) for job in data["job_of_pair"]),
             warp_of_pair=tuple(int(warp) for warp in data["warp_of_pair"]),
+            iteration_of_pair=tuple(int(number) for number in data.get("iteration_of_pair", ())),
+            payload_of_pair=tuple(bool(is_payload) for is_payload in data.get("payload_of_pair", ())),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -86,20 +161,11 @@ class JobTable:
             "name": self.name,
             "warps_per_block": self.warps_per_block,
             "slots": self.slots,
-            "jobs": [
-                {
-                    "name": job.name,
-                    "op": job.op,
-                    "kind": job.kind,
-                    "role": job.role,
-                    "warps": list(job.warps),
-                    "stamped_by": list(job.stamped_by),
-                    "awaits": job.awaits,
-                }
-                for job in self.jobs
-            ],
+            "jobs": [job.to_json() for job in self.jobs],
             "job_of_pair": list(self.job_of_pair),
             "warp_of_pair": list(self.warp_of_pair),
+            "iteration_of_pair": list(self.iteration_of_pair),
+            "payload_of_pair": list(self.payload_of_pair),
         }
 
     @cached_property
@@ -111,6 +177,11 @@ class JobTable:
     def pair_warps(self) -> npt.NDArray[np.int32]:
         """int32[slots / 2]: the warp of each slot pair, -1 where none."""
         return np.asarray(self.warp_of_pair, dtype=np.int32)
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether some job has more than one instance in a launch, or a payload."""
+        return any(job.iterations > 1 or job.payload for job in self.jobs)
 
     def job_name(self, job_id: int) -> str:
         """The job's name, or ``job#N`` for an id that the table does not have."""
@@ -142,33 +213,41 @@ def wait_sentence(report: dict[str, int], table: JobTable) -> str:
 
 @dataclass(frozen=True)
 class StampLayout:
-    """One rank's stamp region: block headers, then ``blocks x slots`` slots of ``slot_bytes`` bytes."""
+    """One rank's stamp region: its header, block headers, ``blocks x slots`` slots of ``slot_bytes``."""
 
     blocks: int
     slots: int
     slot_bytes: int
 
     @cached_property
-    def _offsets(self) -> tuple[int, int]:
+    def _offsets(self) -> tuple[int, int, int]:
         from musetrace import _core
 
-        slots_offset, region_bytes = _core.abi.stamp_layout(self.blocks, self.slots, self.slot_bytes)
-        return int(slots_offset), int(region_bytes)
+        headers, slots, end = _core.abi.stamp_layout(self.blocks, self.slots, self.slot_bytes)
+        return int(headers), int(slots), int(end)
 
     @property
     def region_bytes(self) -> int:
         """Size of the region in bytes, a multiple of 128."""
-        return self._offsets[1]
+        return self._offsets[2]
+
+    def region_header(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """View of the header of a uint8[region_bytes] region, shape [1]."""
+        from musetrace import _core
+
+        dtype = np.dtype(_core.abi.region_header_dtype)
+        return region[: dtype.itemsize].view(dtype)
 
     def headers(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         """View of a uint8[region_bytes] region as block headers, shape [blocks]."""
         from musetrace import _core
 
         dtype = np.dtype(_core.abi.block_header_dtype)
-        return region[: self.blocks * dtype.itemsize].view(dtype)
+        begin = self._offsets[0]
+        return region[begin : begin + self.blocks * dtype.itemsize].view(dtype)
 
     def stamps(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         """View of a region as slots, uint32 or uint64, shape [blocks, slots]."""
-        begin = self._offsets[0]
+        begin = self._offsets[1]
         size = self.blocks * self.slots * self.slot_bytes
         return region[begin : begin + size].view(f"<u{self.slot_bytes}").reshape(self.blocks, self.slots)

@@ -3,7 +3,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "musetrace/abi/frame.h"
+#include "musetrace/abi/job_table_json.h"
 #include "musetrace/abi/muse_hopper_jobs.h"
 #include "musetrace/abi/muse_layer_jobs.h"
 #include "musetrace/abi/wait_report.h"
@@ -13,41 +19,36 @@ namespace py = pybind11;
 namespace musetrace::bindings {
 namespace {
 
-template <class Table, class SlotMap>
-py::dict job_table(const SlotMap& map) {
-    py::list jobs;
-    for (const abi::Job& job : Table::kJobs) {
-        const abi::Role& role = Table::kRoles[job.role];
-        py::list stamped_by;
-        for (std::uint32_t warp = 0; warp < Table::kWarpsPerBlock; ++warp) {
-            if (role.stamping_warps >> warp & 1u) stamped_by.append(warp);
-        }
-        py::dict entry;
-        entry["name"] = job.name;
-        entry["op"] = job.op;
-        entry["kind"] = abi::kJobKindNames[static_cast<int>(job.kind)];
-        entry["role"] = role.name;
-        entry["warps"] = py::make_tuple(role.first_warp, role.last_warp);
-        entry["stamped_by"] = stamped_by;
-        entry["awaits"] = job.awaits == abi::kNoJob ? py::object(py::none()) : py::int_(job.awaits);
-        jobs.append(entry);
+using RoleTuple = std::tuple<std::string, std::uint8_t, std::uint8_t, std::uint32_t, bool>;
+using JobTuple = std::tuple<std::string, std::string, std::uint8_t, std::uint8_t, std::optional<std::uint16_t>,
+                            std::uint16_t, bool, bool>;
+
+// A table that Python declares. The strings live as long as the lists.
+py::str declared_job_table(const std::string& name, std::uint32_t warps_per_block, const std::vector<RoleTuple>& roles,
+                           const std::vector<JobTuple>& jobs) {
+    std::vector<abi::Role> role_rows;
+    for (const auto& [role, first, last, stamping, owned_by_block] : roles) {
+        role_rows.push_back({role.c_str(), first, last, stamping, owned_by_block ? abi::kBlock : abi::kWarp});
     }
-    std::vector<int> job_of_pair(map.total / 2, -1), warp_of_pair(map.total / 2, -1);
-    for (std::uint32_t job = 0; job < Table::kNumJobs; ++job) {
-        for (std::uint32_t warp = 0; warp < Table::kWarpsPerBlock; ++warp) {
-            if (map.slot_of[job][warp] == abi::kNoJob) continue;
-            job_of_pair[map.slot_of[job][warp] / 2] = static_cast<int>(job);
-            warp_of_pair[map.slot_of[job][warp] / 2] = static_cast<int>(warp);
-        }
+    std::vector<abi::Job> job_rows;
+    for (const auto& [job, op, kind, role, awaits, iterations, instant, payload] : jobs) {
+        const abi::JobExtra extra = (instant ? abi::kInstant : abi::kSpan) | (payload ? abi::kPayload : abi::kSpan);
+        job_rows.push_back({job.c_str(), op.c_str(), static_cast<abi::JobKind>(kind), role,
+                            awaits.value_or(abi::kNoJob), iterations, extra});
     }
-    py::dict table;
-    table["name"] = Table::kName;
-    table["warps_per_block"] = Table::kWarpsPerBlock;
-    table["slots"] = map.total;
-    table["jobs"] = jobs;
-    table["job_of_pair"] = job_of_pair;
-    table["warp_of_pair"] = warp_of_pair;
-    return table;
+    const abi::TableView table{name.c_str(),     warps_per_block,
+                               role_rows.data(), std::uint32_t(role_rows.size()),
+                               job_rows.data(),  std::uint32_t(job_rows.size())};
+    if (!abi::roles_are_sound(table)) {
+        throw py::value_error("a role's warps are not warps of the block, or a warp stamps in two roles");
+    }
+    if (!abi::jobs_are_sound(table)) {
+        throw py::value_error("a wait names no job to wait for, another job names one, or a job has no iterations");
+    }
+    if (abi::count_slots(table) > abi::kMaxSlots) {
+        throw py::value_error("a block would have more than 65,534 slots: fewer iterations, or fewer stamping warps");
+    }
+    return abi::job_table_json(table);
 }
 
 void bind_frame(py::module_& module) {
@@ -75,8 +76,10 @@ void bind_frame(py::module_& module) {
 
 void bind_abi(py::module_ module) {
     PYBIND11_NUMPY_DTYPE(abi::BlockHeader, time_ns, epoch, sm, overflow, reserved);
+    PYBIND11_NUMPY_DTYPE(abi::RegionHeader, blocks, slots, slot_bytes, epoch, launches, dropped_blocks, mismatch);
     PYBIND11_NUMPY_DTYPE(abi::WaitReport, claimed, abort, site, rank, block, warp, want, got, waited_ns);
     module.attr("block_header_dtype") = py::dtype::of<abi::BlockHeader>();
+    module.attr("region_header_dtype") = py::dtype::of<abi::RegionHeader>();
     module.attr("wait_report_dtype") = py::dtype::of<abi::WaitReport>();
     module.attr("STAMP_ABI_VERSION") = abi::kStampAbiVersion;
     module.attr("WIDEN_BACK_NS") = abi::kWidenBackNs;
@@ -88,15 +91,22 @@ void bind_abi(py::module_ module) {
         "stamp_layout",
         [](std::uint32_t blocks, std::uint32_t slots, std::uint32_t slot_bytes) {
             const abi::StampLayout layout{blocks, slots, slot_bytes};
-            return py::make_tuple(layout.slots_offset(), layout.region_bytes());
+            return py::make_tuple(layout.headers_offset(), layout.slots_offset(), layout.region_bytes());
         },
         py::arg("blocks"), py::arg("slots"), py::arg("slot_bytes"),
-        "(slots_offset, region_bytes) of one rank's stamp region, in bytes");
+        "(headers_offset, slots_offset, region_bytes) of one rank's stamp region, in bytes");
+    module.def("region_shape", &abi::region_shape, py::arg("slots"), py::arg("slot_bytes"),
+               "What a kernel's table and mode ask of a region, as RegionHeader.mismatch has it");
     module.def("widen", &abi::widen, py::arg("low"), py::arg("header_ns"), "Full 64-bit time in ns of a 4-byte slot");
+    const py::object loads = py::module_::import("json").attr("loads");
     py::dict tables;
-    tables[abi::MuseLayer::kName] = job_table<abi::MuseLayer>(abi::kSlotMap<abi::MuseLayer>);
-    tables[abi::MuseHopper::kName] = job_table<abi::MuseHopper>(abi::kSlotMap<abi::MuseHopper>);
+    tables[abi::MuseLayer::kName] = loads(abi::job_table_json<abi::MuseLayer>());
+    tables[abi::MuseHopper::kName] = loads(abi::job_table_json<abi::MuseHopper>());
     module.attr("job_tables") = tables;
+    module.def("declared_job_table", &declared_job_table, py::arg("name"), py::arg("warps_per_block"), py::arg("roles"),
+               py::arg("jobs"),
+               "The JSON of a table of roles (name, first warp, last warp, stamping warps as bits, owned by the block) "
+               "and jobs (name, op, index in JOB_KINDS, role, awaited job or None, iterations, instant, payload)");
     bind_frame(module);
 }
 

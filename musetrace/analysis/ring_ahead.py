@@ -92,7 +92,8 @@ class _Found:
 def _collect(spans: StepSpans, ops: _Ops, loads: dict[int, _Found], run: RunLike) -> None:
     known = spans.job < len(run.job_table.jobs)
     place, places = _numbered(spans.launch * run.blocks + spans.block, len(spans.launch_id) * run.blocks)
-    op = np.where(known, ops.of_job[np.where(known, spans.job, 0)], -1)
+    op = np.full(len(spans.job), -1, dtype=np.int64)
+    op[known] = ops.of_job[spans.job[known]]
     computes = op >= 0
     begins, ends = (np.full((len(ops.names), places), _ABSENT, dtype=np.int64) for _ in range(2))
     key = op[computes] * places + place[computes]

@@ -41,7 +41,8 @@ class Flag(IntEnum):
 @dataclass(frozen=True)
 class Spans:
     """Spans as arrays of one length: ``begin`` and ``dur`` u64 ns, ``job`` u16, ``block`` u16, ``sm`` u16,
-    ``warp`` u8, ``flag`` u8. ``begin`` is on the device clock; ``dur`` is 0 where the flag is not OK.
+    ``warp`` u8, ``flag`` u8, ``iteration`` u16, ``payload`` u32, ``has_payload`` u8. ``begin`` is on the
+    device clock; ``dur`` is 0 for an instant, and where the flag is not OK; ``payload`` is 0 where none is.
     """
 
     begin: U64Array
@@ -51,6 +52,9 @@ class Spans:
     sm: npt.NDArray[np.uint16]
     warp: npt.NDArray[np.uint8]
     flag: npt.NDArray[np.uint8]
+    iteration: npt.NDArray[np.uint16]
+    payload: npt.NDArray[np.uint32]
+    has_payload: npt.NDArray[np.uint8]
 
     def __len__(self) -> int:
         """Number of spans."""
@@ -79,18 +83,28 @@ class LaunchSpans:
 
 
 class PairMap:
-    """Which job and warp each slot pair is of; pairs that no job uses get a number of their own."""
+    """What each slot pair holds; pairs that no job uses get a job number of their own."""
 
     def __init__(self, table: JobTable | None, pairs: int) -> None:
         """For ``pairs`` slot pairs; without a table no pair is known."""
         self.job = np.arange(limits.UNKNOWN_JOB_BASE, limits.UNKNOWN_JOB_BASE + pairs, dtype=np.uint16)
         self.warp = np.full(pairs, limits.NO_WARP, dtype=np.uint8)
+        self.iteration = np.zeros(pairs, dtype=np.uint16)
+        self.is_payload = np.zeros(pairs, dtype=np.bool_)
+        self.is_instant = np.zeros(pairs, dtype=np.bool_)
         if table is None:
             return
         known = np.flatnonzero(table.pair_jobs[:pairs] >= 0)
         self.job[known] = table.pair_jobs[known]
         with_warp = np.flatnonzero(table.pair_warps[:pairs] >= 0)
         self.warp[with_warp] = table.pair_warps[with_warp]
+        for array, told in (
+            (self.iteration, table.iteration_of_pair),
+            (self.is_payload, table.payload_of_pair),
+        ):
+            array[: len(told)] = told[:pairs]
+        instants = np.array([job.instant for job in table.jobs], dtype=np.bool_)
+        self.is_instant[known] = instants[table.pair_jobs[known]]
 
 
 @dataclass(frozen=True)
@@ -147,17 +161,17 @@ def _pair(
     batch: StampBatch, pairs: PairMap, fresh: npt.NDArray[np.bool_], window: Window
 ) -> tuple[Spans, U64Array]:
     """The spans of a batch, and every believable stamp in it."""
-    width = batch.slots.shape[1] // 2
+    width = max(batch.slots.shape[1] // 2, 1)
     stamps = np.ascontiguousarray(batch.slots).reshape(-1, 2)
-    index = np.flatnonzero(stamps[:, 0] | stamps[:, 1])
-    row, pair = np.divmod(index, max(width, 1))
+    index, payload, has_payload = _instances(stamps, width, pairs)
+    row, pair = np.divmod(index, width)
     raw = stamps[index]
     has_begin, has_end = raw[:, 0] != 0, raw[:, 1] != 0
     begin, end = _widen(raw[:, 0], batch.time_ns[row]), _widen(raw[:, 1], batch.time_ns[row])
 
     flag = np.zeros(len(index), dtype=np.uint8)
     flag[has_begin & has_end & (end < begin)] = Flag.REVERSED
-    flag[~has_end] = Flag.NO_END
+    flag[~has_end & ~pairs.is_instant[pair]] = Flag.NO_END
     flag[~has_begin] = Flag.NO_BEGIN
     flag[(has_begin & ~window.holds(begin)) | (has_end & ~window.holds(end))] = Flag.OUTSIDE
     flag[~fresh[row]] = Flag.STALE
@@ -166,14 +180,38 @@ def _pair(
     times = np.concatenate([begin[believed & has_begin], end[believed & has_end]])
     spans = Spans(
         begin=np.where(has_begin, begin, end),
-        dur=np.where(flag == Flag.OK, end - begin, np.uint64(0)),
+        dur=np.where((flag == Flag.OK) & has_end, end - begin, np.uint64(0)),
         job=pairs.job[pair],
         block=batch.block[row],
         sm=np.minimum(batch.sm, limits.MAX_SM).astype(np.uint16)[row],
         warp=pairs.warp[pair],
         flag=flag,
+        iteration=pairs.iteration[pair],
+        payload=payload,
+        has_payload=has_payload,
     )
     return spans, times
+
+
+def _instances(
+    stamps: npt.NDArray[Any], width: int, pairs: PairMap
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """Which pairs of a launch hold an instance, by index, and the payload of each.
+
+    ``stamps`` is [blocks * width, 2]. A payload stands in the pair behind its instance's; one whose instance
+    was never stamped makes an instance all the same, which then has no begin.
+    """
+    written = (stamps[:, 0] | stamps[:, 1]) != 0
+    if not pairs.is_payload[:width].any():
+        index = np.flatnonzero(written)
+        return index, np.zeros(len(index), dtype=np.uint32), np.zeros(len(index), dtype=np.uint8)
+    is_payload = np.resize(pairs.is_payload[:width], len(stamps))
+    carries = np.zeros(len(stamps), dtype=np.bool_)
+    carries[:-1] = (is_payload & (stamps[:, 1] != 0))[1:]
+    index = np.flatnonzero((written & ~is_payload) | carries)
+    behind = np.minimum(index + 1, len(stamps) - 1)
+    payload = np.where(carries[index], stamps[behind, 0], 0).astype(np.uint32)
+    return index, payload, carries[index].astype(np.uint8)
 
 
 def _widen(stamps: npt.NDArray[Any], header_ns: U64Array) -> U64Array:

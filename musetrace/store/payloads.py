@@ -183,6 +183,10 @@ def parse_job_table(data: Any, slots: int) -> JobTable | None:
         and jobs <= limits.MAX_JOBS
         and all(-1 <= job < jobs for job in table.job_of_pair)
         and all(-1 <= warp < limits.MAX_WARPS for warp in table.warp_of_pair)
+        and len(table.iteration_of_pair) in (0, pairs)
+        and all(0 <= iteration <= limits.MAX_ITERATION for iteration in table.iteration_of_pair)
+        and len(table.payload_of_pair) in (0, pairs)
+        and not any(table.payload_of_pair[:1])
         and all(job.kind in JOB_KINDS for job in table.jobs)
         and all(job.awaits is None or 0 <= job.awaits < jobs for job in table.jobs)
         and all(

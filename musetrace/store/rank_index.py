@@ -76,9 +76,10 @@ def index_journal(journal: JournalFile, folder: Path) -> RankIndex:
 
 
 def _index(journal: JournalFile, folder: Path, wide: bool) -> RankIndex:
-    with FileSource(journal.path) as source, _writers(folder, journal.rank, wide) as writers:
+    spans_schema = tables.spans_schema(wide, _has_instances(journal))
+    with FileSource(journal.path) as source, _writers(folder, journal.rank, spans_schema) as writers:
         reader = JournalReader(source)
-        indexer = _Indexer(reader, writers, wide)
+        indexer = _Indexer(reader, writers, spans_schema)
         for record in reader.records():
             indexer.take(record)
         index = indexer.finish()
@@ -86,9 +87,16 @@ def _index(journal: JournalFile, folder: Path, wide: bool) -> RankIndex:
         return index
 
 
+def _has_instances(journal: JournalFile) -> bool:
+    """Whether the job table, in the first chunk of a sound journal, has iterations or payloads."""
+    with FileSource(journal.path) as source:
+        first = next(JournalReader(source).records(), None)
+    return isinstance(first, Meta) and first.job_table is not None and first.job_table.has_instances
+
+
 @contextmanager
-def _writers(folder: Path, rank: int, wide: bool) -> Iterator[dict[str, BatchWriter]]:
-    schemas = (tables.spans_schema(wide), tables.LAUNCHES, tables.STEPS)
+def _writers(folder: Path, rank: int, spans_schema: pa.Schema) -> Iterator[dict[str, BatchWriter]]:
+    schemas = (spans_schema, tables.LAUNCHES, tables.STEPS)
     paths = [table_path(folder, table, rank) for table in TABLES]
     for path in paths:
         path.parent.mkdir(exist_ok=True)
@@ -103,10 +111,12 @@ def _writers(folder: Path, rank: int, wide: bool) -> Iterator[dict[str, BatchWri
 class _Indexer:
     """Takes the records of a journal in order and writes each step when the next one begins."""
 
-    def __init__(self, reader: JournalReader, writers: dict[str, BatchWriter], wide: bool) -> None:
+    def __init__(
+        self, reader: JournalReader, writers: dict[str, BatchWriter], spans_schema: pa.Schema
+    ) -> None:
         self._reader = reader
         self._writers = writers
-        self._wide = wide
+        self._spans_schema = spans_schema
         self._index = RankIndex()
         self._pairs: dict[int, PairMap] = {}
         self._step: tables.StepBatch | None = None
@@ -178,7 +188,7 @@ class _Indexer:
         step, self._step = self._step, None
         if step is None:
             return
-        spans = step.spans_batch(self._wide)
+        spans = step.spans_batch(self._spans_schema)
         self._writers["spans"].write(spans)
         self._writers["launches"].write(step.launches_batch())
         self._step_rows.append(step.step_row())

@@ -125,7 +125,7 @@ class Run:
         return f"{len(ids)} steps from {ids[0]} to {ids[-1]}" if ids else "no steps"
 
     def _spans_reader(self, rank: int) -> BatchReader:
-        reader = self._reader("spans", rank, [tables.spans_schema(wide) for wide in (False, True)])
+        reader = self._reader("spans", rank, tables.SPANS_SCHEMAS)
         if len(reader) != self._entries[rank]["steps"]:
             raise reader.damaged(f"it has {len(reader)} steps, the manifest {self._entries[rank]['steps']}")
         return reader

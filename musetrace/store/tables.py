@@ -46,8 +46,12 @@ class StepTooLongError(Exception):
     """A step does not fit into u32 ns from its base: the file needs u64 columns."""
 
 
-def spans_schema(wide: bool) -> pa.Schema:
-    """The spans of a step; ``wide`` for a file with a step longer than 4.29 s."""
+def spans_schema(wide: bool, instances: bool = False) -> pa.Schema:
+    """The spans of a step; ``wide`` for a file with a step longer than 4.29 s.
+
+    With ``instances``, for a job table that has iterations or payloads, three more columns say which instance
+    of its job a span is, and what it carries: ``payload`` is 0 where ``has_payload`` is.
+    """
     time = pa.uint64() if wide else pa.uint32()
     columns = [
         ("begin", time),
@@ -57,7 +61,12 @@ def spans_schema(wide: bool) -> pa.Schema:
         ("layer", pa.int16()),
     ]
     columns += [("block", pa.uint16()), ("sm", pa.uint16()), ("warp", pa.uint8()), ("flag", pa.uint8())]
+    if instances:
+        columns += [("iteration", pa.uint16()), ("payload", pa.uint32()), ("has_payload", pa.uint8())]
     return pa.schema(columns)
+
+
+SPANS_SCHEMAS = [spans_schema(wide, instances) for wide in (False, True) for instances in (False, True)]
 
 
 class StepBatch:
@@ -88,9 +97,9 @@ class StepBatch:
     def _in_order(self) -> list[LaunchSpans]:
         return sorted(self.launches, key=lambda launch: launch.launch.launch)
 
-    def spans_batch(self, wide: bool) -> pa.RecordBatch:
-        """The step's spans, sorted by block and begin. Raises StepTooLongError unless ``wide``."""
-        schema = spans_schema(wide)
+    def spans_batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The step's spans, sorted by block and begin. Raises StepTooLongError unless the schema is wide."""
+        wide = schema.field("begin").type == pa.uint64()
         base_ns, end_ns = self.bounds()
         if not wide and end_ns - base_ns > _MAX_U32:
             raise StepTooLongError
@@ -154,6 +163,9 @@ def _sorted_batch(
         "sm": spans.sm,
         "warp": spans.warp,
         "flag": spans.flag,
+        "iteration": spans.iteration,
+        "payload": spans.payload,
+        "has_payload": spans.has_payload,
     }
     arrays = [pa.array(columns[f.name][order].astype(f.type.to_pandas_dtype(), copy=False)) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

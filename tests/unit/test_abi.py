@@ -20,6 +20,7 @@ from musetrace import _core
 from musetrace.abi import JOB_KINDS, JobTable, StampLayout
 
 STRUCTS = {
+    "RegionHeader": "region_header_dtype",
     "BlockHeader": "block_header_dtype",
     "WaitReport": "wait_report_dtype",
     "FileHeader": "file_header_dtype",
@@ -233,8 +234,10 @@ job_tables = st.builds(
             "warps_per_block": 12,
             "slots": 2 * len(pairs),
             "jobs": jobs,
-            "job_of_pair": [job for job, _ in pairs],
-            "warp_of_pair": [warp for _, warp in pairs],
+            "job_of_pair": [job for job, _, _, _ in pairs],
+            "warp_of_pair": [warp for _, warp, _, _ in pairs],
+            "iteration_of_pair": [iteration for _, _, iteration, _ in pairs],
+            "payload_of_pair": [is_payload for _, _, _, is_payload in pairs],
         }
     ),
     st.text(),
@@ -248,12 +251,29 @@ job_tables = st.builds(
                 "warps": st.tuples(st.integers(0, 31), st.integers(0, 31)),
                 "stamped_by": st.lists(st.integers(0, 31)),
                 "awaits": st.none() | st.integers(0, 999),
+                "iterations": st.integers(1, 99),
+                "payload": st.booleans(),
+                "instant": st.booleans(),
+                "owner": st.sampled_from(["warp", "block"]),
             }
         ),
         max_size=5,
     ),
-    st.lists(st.tuples(st.integers(-1, 999), st.integers(-1, 31)), max_size=5),
+    st.lists(
+        st.tuples(st.integers(-1, 999), st.integers(-1, 31), st.integers(0, 98), st.booleans()), max_size=5
+    ),
 )
+
+
+def test_a_job_table_of_an_older_run_has_one_instance_of_each_job(table: JobTable) -> None:
+    data = table.to_json()
+    del data["iteration_of_pair"], data["payload_of_pair"]
+    for job in data["jobs"]:
+        for name in ("iterations", "payload", "instant", "owner"):
+            del job[name]
+    older = JobTable.from_json(data)
+    assert older.jobs == table.jobs
+    assert (older.iteration_of_pair, older.payload_of_pair) == ((), ())
 
 
 @given(job_tables)
@@ -296,8 +316,8 @@ def test_widen_takes_the_first_such_time_not_long_before_the_header(header_ns: i
 @given(st.integers(1, 1024), st.integers(1, 1024), st.sampled_from([0, 4, 8]))
 @example(132, 256, 8)
 def test_a_region_holds_headers_then_slots_both_aligned(blocks: int, slots: int, slot_bytes: int) -> None:
-    header_bytes = -(-blocks * 24 // 128) * 128
-    assert _core.abi.stamp_layout(blocks, slots, slot_bytes)[0] == header_bytes
+    header_bytes = 128 + -(-blocks * 24 // 128) * 128
+    assert _core.abi.stamp_layout(blocks, slots, slot_bytes)[:2] == (128, header_bytes)
     layout = StampLayout(blocks, slots, slot_bytes)
     assert layout.region_bytes == header_bytes + -(-blocks * slots * slot_bytes // 128) * 128
 
@@ -305,8 +325,10 @@ def test_a_region_holds_headers_then_slots_both_aligned(blocks: int, slots: int,
 def test_views_of_a_region_show_the_bytes_at_their_place() -> None:
     layout = StampLayout(blocks=3, slots=32, slot_bytes=4)
     region = np.zeros(layout.region_bytes, dtype=np.uint8)
-    region[24 + 8] = 7  # block 1's epoch: headers of 24 bytes, time_ns before it
-    region[128 + (2 * 32 + 5) * 4 + 1] = 1  # block 2, slot 5: after 72 bytes of headers, rounded up to 128
+    region[8] = 4  # the region's header: blocks, slots, slot_bytes
+    region[128 + 24 + 8] = 7  # block 1's epoch: headers of 24 bytes, time_ns before it
+    region[256 + (2 * 32 + 5) * 4 + 1] = 1  # block 2, slot 5: after 72 bytes of headers, rounded up to 128
+    assert layout.region_header(region)["slot_bytes"].tolist() == [4]
     assert layout.headers(region)["epoch"].tolist() == [0, 7, 0]
     assert layout.stamps(region).shape == (3, 32)
     assert layout.stamps(region)[2, 5] == 256

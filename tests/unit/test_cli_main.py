@@ -135,6 +135,25 @@ def test_exit_code_is_the_verdict(
         assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
+@pytest.mark.parametrize("verb", READING)
+@pytest.mark.parametrize("sixteenth", range(16))
+def test_a_run_is_readable_wherever_it_is_damaged(
+    tmp_path: Path, capsys: Out, verb: str, sixteenth: int
+) -> None:
+    """The job table's chunk is most of a short journal: without it, jobs are shown by number."""
+    damaged = build_run_from_text(
+        tmp_path / "damaged", "r0 s0 l0 layer=0 sliding b0 w4 attention_compute 1000 1400"
+    )
+    journal = damaged / "rank-0000.mtj"
+    content = bytearray(journal.read_bytes())
+    content[64 + sixteenth * (len(content) - 64) // 16] ^= 0x10
+    journal.write_bytes(content)
+    assert main([verb, str(damaged), "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["verdict"] == "damaged"
+    assert err == ""
+
+
 def test_an_internal_error_is_one_line_too(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: ReportCommand, args: object) -> int:
         raise ValueError("broken\x1b\nhere")

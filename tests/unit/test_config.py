@@ -108,7 +108,13 @@ def test_cmake_finds_the_package(tmp_path: Path) -> None:
 def test_what_is_installed_is_the_public_header_alone() -> None:
     folder = Path(musetrace.get_include())
     found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    assert found == ["musetrace/abi/job.h", "musetrace/abi/stamp.h", "musetrace/stamp.cuh"]
+    abi = ("integers", "job", "job_table_json", "slot_map", "stamp")
+    stamp = ("clock", "kernel_stamps", "region", "warp_slots", "warp_stamps")
+    assert found == [
+        *(f"musetrace/abi/{name}.h" for name in abi),
+        "musetrace/stamp.cuh",
+        *(f"musetrace/stamp/{name}.cuh" for name in stamp),
+    ]
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
 OFF_BUILD = "csrc/megakernel/layer_off.cu"
 PUBLIC_HEADER = "tests/native/stamp_header.cu"
 NO_STAMPS = "-DMUSETRACE_NO_STAMPS"
+MODES = ("off", "store", "register")
 OPTIONS = ["-std=c++17", "--expt-relaxed-constexpr", "-arch=sm_90a", "-I", "csrc", "-I", "csrc/include"]
 
 ELF64_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -44,6 +45,15 @@ def machine_code(cubin: bytes) -> dict[str, bytes]:
     return {name: code for name, code in named.items() if name.startswith(".text.")}
 
 
+def instructions(code: bytes) -> int:
+    """How many there are, of 16 bytes each; the padding behind the last, a branch to itself, is left out."""
+    rows = [code[at : at + 16] for at in range(0, len(code), 16)]
+    padding = rows[-1][:8]
+    while rows and rows[-1][:8] == padding:
+        rows.pop()
+    return len(rows)
+
+
 def test_registers_move_from_the_single_warps_to_the_group(repository: Path, tmp_path: Path) -> None:
     ptx = compiled(repository, OFF_BUILD, tmp_path / "off.ptx").decode()
     moves = [line.split()[0] for line in ptx.splitlines() if line.strip().startswith("setmaxnreg")]
@@ -62,17 +72,93 @@ def test_the_off_build_has_the_machine_code_of_a_kernel_without_stamps(
     assert off == none
 
 
-def test_the_comparison_sees_stamps(repository: Path, tmp_path: Path) -> None:
-    """In the other builds, the same macro makes a difference."""
+@pytest.mark.parametrize("mode", ["off", "store", "register"])
+def test_off_is_the_public_header_left_out(repository: Path, tmp_path: Path, mode: str) -> None:
+    """Against the same source without its stamps: no header, no macro, no line that names them."""
+    source = (repository / PUBLIC_HEADER).read_text(encoding="ascii")
+    words = ("musetrace", "MUSETRACE", "stamps", "JOB(", "ROLE(", "#define", "clang-format", "#if", "#endif")
+    kept = [line for line in source.splitlines() if not any(word in line for word in words)]
+    plain = tmp_path / "plain.cu"
+    plain.write_text("\n".join(kept) + "\n")
+    option = f"-DMUSETRACE_STAMPS={MODES.index(mode)}"
+    with_header = machine_code(compiled(repository, PUBLIC_HEADER, tmp_path / "with.cubin", option))
+    without = machine_code(compiled(repository, str(plain), tmp_path / "without.cubin"))
+    assert len(with_header) == len(without) == 1
+    assert (with_header == without) == (mode == "off")
 
-    def by_build(cubin: bytes) -> dict[str, bytes]:
-        # In front of the mode, names have a hash of the source as it is compiled.
-        return {name[name.index("StampModeE") :]: code for name, code in machine_code(cubin).items()}
 
-    stamped = by_build(compiled(repository, PUBLIC_HEADER, tmp_path / "stamped.cubin"))
-    none = by_build(compiled(repository, PUBLIC_HEADER, tmp_path / "none.cubin", NO_STAMPS))
-    assert len(stamped) == 3
-    assert stamped.keys() == none.keys()
-    for mode in stamped:
-        if not mode.startswith("StampModeE0"):
-            assert len(stamped[mode]) > len(none[mode]) > 0
+def test_a_stamp_is_three_instructions(repository: Path, tmp_path: Path) -> None:
+    """In the register build, and what the warp has before its first stamp and at its end does not count."""
+    sizes = {}
+    for jobs in (4, 12):
+        source = tmp_path / f"jobs{jobs}.cu"
+        stamps = "".join(
+            f"MUSETRACE_BEGIN(warp, Jobs::a, {number}); data[{number * 32} + threadIdx.x] += 1.0f;\n"
+            f"MUSETRACE_END(warp, Jobs::a, {number});\n"
+            for number in range(jobs)
+        )
+        work = "".join(f"data[{number * 32} + threadIdx.x] += 1.0f;\n" for number in range(jobs))
+        source.write_text(
+            '#include "musetrace/stamp.cuh"\n#define ROLES(ROLE) ROLE(all, 0, 0, 1)\n'
+            "#define JOBS(JOB) JOB(a, op, Compute, all, none, 16)\n"
+            'MUSETRACE_JOB_TABLE(Jobs, "jobs", 1, ROLES, JOBS);\n'
+            "__global__ void stamped(volatile float* data, void* region) {\n"
+            "musetrace::KernelStamps<Jobs> kernel(region);\nauto warp = kernel.role<Jobs::all>();\n"
+            f"{stamps}MUSETRACE_FLUSH(warp);\n}}\n"
+            f"__global__ void plain(volatile float* data, void* region) {{\n{work}}}\n"
+        )
+        code = machine_code(compiled(repository, str(source), tmp_path / f"jobs{jobs}.cubin"))
+        sizes[jobs] = [instructions(code[name]) for name in sorted(code)]
+    (few_plain, few), (many_plain, many) = sizes[4], sizes[12]
+    stamps_more = 2 * (12 - 4)
+    assert few_plain < many_plain
+    assert (many - many_plain) - (few - few_plain) <= 3 * stamps_more
+    assert (many - many_plain) - (few - few_plain) > 2 * stamps_more
+
+
+def test_a_runtime_compiler_without_headers_takes_the_header(repository: Path, tmp_path: Path) -> None:
+    """As NVRTC reads it: no folder of the system is searched."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++ on this machine")
+    command = [compiler, "-E", "-x", "c++", "-std=c++17", "-nostdinc", "-D__CUDACC__", "-D__CUDACC_RTC__"]
+    command += ["-D__CUDA_ARCH__=900", "-I", "csrc/include", "csrc/include/musetrace/stamp.cuh"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "KernelStamps" in done.stdout
+
+
+OUT_OF_RANGE = {
+    "a job of another role": "MUSETRACE_BEGIN(producer, Jobs::multiply);",
+    "a job of the block": "MUSETRACE_BEGIN(producer, Jobs::life);",
+    "no such job": "producer.begin<Jobs::kNumJobs>();",
+    "an end of an instant": "MUSETRACE_END(producer, Jobs::go);",
+    "no payload": "MUSETRACE_PAYLOAD(producer, Jobs::load, 1);",
+    "a constant iteration beyond the last": "producer.begin_at<Jobs::load, 4>();",
+}
+
+
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_what_is_out_of_range_and_constant_does_not_compile(
+    repository: Path, tmp_path: Path, what: str
+) -> None:
+    program = (
+        '#include "musetrace/stamp.cuh"\n'
+        "#define ROLES(ROLE) ROLE(producer_role, 0, 0, 1) ROLE(other, 1, 1, 2) "
+        "ROLE(block, 0, 1, 0, musetrace::abi::kBlock)\n"
+        "#define JOBS(JOB) JOB(load, op, Load, producer_role, none, 4) "
+        "JOB(multiply, op, Compute, other, none) JOB(go, op, Sync, producer_role, none, 1, musetrace::abi::kInstant) "
+        "JOB(life, op, Compute, block, none)\n"
+        'MUSETRACE_JOB_TABLE(Jobs, "jobs", 2, ROLES, JOBS);\n'
+        "void f(void* region) { musetrace::KernelStamps<Jobs> kernel(region, 0, 0);\n"
+        "auto producer = kernel.role<Jobs::producer_role>(); LINE producer.flush(); }\n"
+    )
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++ on this machine")
+    for line, compiles in (("MUSETRACE_BEGIN(producer, Jobs::load);", True), (OUT_OF_RANGE[what], False)):
+        source = tmp_path / "program.cpp"
+        source.write_text(program.replace("LINE", line))
+        command = [compiler, "-std=c++17", "-fsyntax-only", "-I", "csrc/include", str(source)]
+        done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == compiles, done.stderr

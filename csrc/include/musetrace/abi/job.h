@@ -1,122 +1,81 @@
-// What a job is, and how a list of jobs becomes slots. A job table is an X-macro in a header of its own
-// (muse_layer_jobs.h); everything else, C++ and Python alike, is derived from it here.
+// What a job is. A job table is an X-macro, of two lists (samples/your_own_kernel/gemm_jobs.h is one); everything else,
+// C++ and Python alike, is derived from it.
 #pragma once
 
-#include <cstdint>
-
-#include "musetrace/abi/stamp.h"
+#include "musetrace/abi/integers.h"
+#include "musetrace/abi/slot_map.h"
 
 namespace musetrace::abi {
 
-enum class JobKind : std::uint8_t { kLoad, kCompute, kWait, kSend, kRecv, kSync, kPrefetch };
-
-inline constexpr const char* kJobKindNames[] = {"load", "compute", "wait", "send", "recv", "sync", "prefetch"};
-
-inline constexpr std::uint16_t kNoJob = 0xFFFF;
-inline constexpr std::uint32_t kMaxWarps = 32;
-
-// Warps [first_warp, last_warp] of a block do the role's jobs; those in stamping_warps (a bit each) stamp them.
-struct Role {
-    const char* name;
-    std::uint8_t first_warp;
-    std::uint8_t last_warp;
-    std::uint32_t stamping_warps;
-};
-
-struct Job {
-    const char* name;
-    const char* op;
-    JobKind kind;
-    std::uint8_t role;
-    std::uint16_t awaits;  // for a wait: the job whose end it waits for; kNoJob otherwise
-};
-
-// A job table from its two lists, ROLES(ROLE) of ROLE(name, first warp, last warp, stamping warps) and JOBS(JOB) of
-// JOB(name, op, kind without its k, role, awaited job or none). Its ids are Table::name for roles and jobs.
-#define MUSETRACE_JOB_TABLE(Table, table_name, warps_per_block, ROLES, JOBS)                         \
-    struct Table {                                                                                   \
-        static constexpr const char* kName = table_name;                                             \
-        static constexpr std::uint32_t kWarpsPerBlock = warps_per_block;                             \
-        enum RoleId : std::uint8_t { ROLES(MUSETRACE_ID) kNumRoles };                                \
-        enum JobId : std::uint16_t { JOBS(MUSETRACE_ID) kNumJobs, none = ::musetrace::abi::kNoJob }; \
-        static constexpr ::musetrace::abi::Role kRoles[] = {ROLES(MUSETRACE_ROLE)};                  \
-        static constexpr ::musetrace::abi::Job kJobs[] = {JOBS(MUSETRACE_JOB)};                      \
-    };                                                                                               \
-    static_assert(::musetrace::abi::table_is_sound<Table>())
+// A job table from its two lists. ROLES(ROLE) is a list of
+//
+//   ROLE(name, first warp, last warp, stamping warps)      a bit for each warp that stamps
+//   ROLE(name, first warp, last warp, 0, kBlock)           jobs of the block: whichever thread says so stamps them
+//
+// and JOBS(JOB) a list of
+//
+//   JOB(name, op, kind without its k, role, awaited job or none)
+//   JOB(name, op, kind, role, awaited job, iterations)               so many spans in each launch, [0] to [iterations -
+//   1] JOB(name, op, kind, role, awaited job, iterations, kInstant | kPayload)     see JobExtra
+//
+// with kBlock, kInstant and kPayload of musetrace::abi. Its ids are Table::name for roles and jobs.
+#define MUSETRACE_JOB_TABLE(Table, table_name, warps_per_block, ROLES, JOBS)                                        \
+    struct Table {                                                                                                  \
+        static constexpr const char* kName = table_name;                                                            \
+        static constexpr ::std::uint32_t kWarpsPerBlock = warps_per_block;                                          \
+        enum RoleId : ::std::uint8_t { ROLES(MUSETRACE_ID) kNumRoles };                                             \
+        enum JobId : ::std::uint16_t { JOBS(MUSETRACE_ID) kNumJobs, none = ::musetrace::abi::kNoJob };              \
+        static constexpr ::musetrace::abi::Role kRoles[] = {ROLES(MUSETRACE_ROLE)};                                 \
+        static constexpr ::musetrace::abi::Job kJobs[] = {JOBS(MUSETRACE_JOB)};                                     \
+    };                                                                                                              \
+    static_assert(                                                                                                  \
+        ::musetrace::abi::roles_are_sound(::musetrace::abi::view_of<Table>()),                                      \
+        "a role's warps are not warps of the block, or a warp stamps in two roles, or one outside its role");       \
+    static_assert(::musetrace::abi::jobs_are_sound(::musetrace::abi::view_of<Table>()),                             \
+                  "a wait names no job to wait for, another job names one, or a job has no iterations");            \
+    static_assert(::musetrace::abi::count_slots(::musetrace::abi::view_of<Table>()) <= ::musetrace::abi::kMaxSlots, \
+                  "a block would have more than 65,534 slots: fewer iterations, or fewer stamping warps")
 #define MUSETRACE_ID(name, ...) name,
-#define MUSETRACE_ROLE(name, first, last, stamping) ::musetrace::abi::Role{#name, first, last, stamping},
-#define MUSETRACE_JOB(name, op, kind, role, awaits) \
-    ::musetrace::abi::Job{#name, #op, ::musetrace::abi::JobKind::k##kind, role, awaits},
+#define MUSETRACE_ROLE(name, first, last, ...) ::musetrace::abi::Role{#name, first, last, __VA_ARGS__},
+#define MUSETRACE_JOB(name, op, kind, role, ...) \
+    ::musetrace::abi::Job{#name, #op, ::musetrace::abi::JobKind::k##kind, role, __VA_ARGS__},
 
-// Slots of a table: each stamping warp has a run of them, rounded up to whole registers of 32 lanes, so that the
-// register build flushes with full coalesced stores. Within a run: jobs of the warp in table order, begin then end.
-template <std::uint32_t kJobs, std::uint32_t kWarps>
-struct SlotMap {
-    std::uint16_t first_slot[kWarps] = {};
-    std::uint16_t num_slots[kWarps] = {};
-    std::uint16_t slot_of[kJobs][kWarps] = {};  // begin slot of (job, warp); kNoJob where the warp does not stamp it
-    std::uint32_t total = 0;
-};
+template <class Table>
+MUSETRACE_BOTH constexpr TableView view_of() {
+    return {Table::kName, Table::kWarpsPerBlock, Table::kRoles, Table::kNumRoles, Table::kJobs, Table::kNumJobs};
+}
 
-template <std::uint32_t kJobs, std::uint32_t kWarps, class Table>
-constexpr SlotMap<kJobs, kWarps> make_slot_map() {
-    SlotMap<kJobs, kWarps> map;
-    std::uint32_t next = 0;
-    for (std::uint32_t warp = 0; warp < kWarps; ++warp) {
-        map.first_slot[warp] = static_cast<std::uint16_t>(next);
-        std::uint32_t used = 0;
-        for (std::uint32_t job = 0; job < kJobs; ++job) {
-            const bool stamps = Table::kRoles[Table::kJobs[job].role].stamping_warps >> warp & 1u;
-            map.slot_of[job][warp] = stamps ? static_cast<std::uint16_t>(next + used) : kNoJob;
-            used += stamps ? 2 : 0;
-        }
-        const std::uint32_t rounded = (used + kLanesPerWarp - 1) / kLanesPerWarp * kLanesPerWarp;
-        map.num_slots[warp] = static_cast<std::uint16_t>(rounded);
-        next += rounded;
-    }
-    map.total = next;
+template <class Table>
+MUSETRACE_BOTH constexpr SlotMap<Table::kNumJobs, Table::kWarpsPerBlock> make_slot_map() {
+    SlotMap<Table::kNumJobs, Table::kWarpsPerBlock> map;
+    fill_slot_map(view_of<Table>(), map);
     return map;
 }
 
 template <class Table>
-inline constexpr auto kSlotMap = make_slot_map<Table::kNumJobs, Table::kWarpsPerBlock, Table>();
+inline constexpr auto kSlotMap = make_slot_map<Table>();
 
-// Begin slot of a job within its warp's run; the same for every warp that stamps it, since these share a role.
+// Begin slot of a job's first instance within its warp's run, or within the block's; the same for every warp that
+// stamps it, since these share a role.
 template <class Table>
-constexpr std::uint32_t local_slot(std::uint32_t job) {
+MUSETRACE_BOTH constexpr std::uint32_t local_slot(std::uint32_t job) {
     const auto& map = kSlotMap<Table>;
-    for (std::uint32_t warp = 0; warp < Table::kWarpsPerBlock; ++warp) {
+    for (std::uint32_t warp = 0; warp <= Table::kWarpsPerBlock; ++warp) {
         if (map.slot_of[job][warp] != kNoJob) return map.slot_of[job][warp] - map.first_slot[warp];
     }
     return 0;
 }
 
-// The largest run of a warp, in registers of 32 slots.
+// The largest run of a warp of the role, in registers of 32 slots; of any warp without a role.
 template <class Table>
-constexpr std::uint32_t max_registers() {
+MUSETRACE_BOTH constexpr std::uint32_t max_registers(std::uint32_t role = Table::kNumRoles) {
     std::uint32_t most = 0;
-    for (const std::uint16_t slots : kSlotMap<Table>.num_slots) most = slots > most ? slots : most;
+    for (std::uint32_t warp = 0; warp < Table::kWarpsPerBlock; ++warp) {
+        const bool counts = role == Table::kNumRoles || (Table::kRoles[role].stamping_warps >> warp & 1u);
+        const std::uint32_t slots = counts ? kSlotMap<Table>.num_slots[warp] : 0u;
+        most = slots > most ? slots : most;
+    }
     return most / kLanesPerWarp;
-}
-
-// Every wait names the job it waits for, nothing else does, and stampers belong to their role.
-template <class Table>
-constexpr bool table_is_sound() {
-    for (const Job& job : Table::kJobs) {
-        if ((job.kind == JobKind::kWait) != (job.awaits != kNoJob)) return false;
-    }
-    // A warp belongs to one role, so that a job has one place in the run of every warp that stamps it.
-    std::uint32_t taken = 0;
-    for (const Role& role : Table::kRoles) {
-        if (taken & role.stamping_warps) return false;
-        taken |= role.stamping_warps;
-        if (role.first_warp > role.last_warp || role.last_warp >= Table::kWarpsPerBlock) return false;
-        for (std::uint32_t warp = 0; warp < kMaxWarps; ++warp) {
-            const bool inside = warp >= role.first_warp && warp <= role.last_warp;
-            if ((role.stamping_warps >> warp & 1u) && !inside) return false;
-        }
-    }
-    return true;
 }
 
 }  // namespace musetrace::abi
