@@ -142,6 +142,9 @@ struct WarpBase {
     __device__ __forceinline__ void begin_sending(Job job) {
         if (warp == kSenderWarp) begin(job);
     }
+    __device__ __forceinline__ void next_sending(Job ended, Job begun) {
+        if (warp == kSenderWarp) next(ended, begun);
+    }
     __device__ __forceinline__ void end_sending(Job job) {
         if (warp == kSenderWarp) end(job);
     }
@@ -169,6 +172,11 @@ struct WarpBase {
     __device__ __forceinline__ void begin(Job job) {
         stamps.stamp(job.slot);
         if constexpr (kDelays) delay(job.site);
+    }
+    // With nothing between the two jobs: the clock is read once.
+    __device__ __forceinline__ void next(Job ended, Job begun) {
+        stamps.stamp_both(ended.slot + 1, begun.slot);
+        if constexpr (kDelays) delay(begun.site);
     }
     __device__ __forceinline__ void end(Job job) { stamps.stamp(job.slot + 1); }
 

@@ -371,7 +371,7 @@ def test_wrong_requests_are_refused_and_leave_the_device_usable(cuda: ModuleType
     with pytest.raises(ValueError, match="stop4 is gather or sumsq"):
         cuda.MuseDevice(layer_case.mini_shape(1, 8), stop4="none")
     empty = cuda.MuseDevice(layer_case.mini_shape(1, 8))
-    with pytest.raises(ValueError, match="o is missing"):
+    with pytest.raises(ValueError, match="is missing"):
         empty.set_layer(0, 0, {}, False, False)
     with pytest.raises(ValueError, match="layer 0 has no weights yet"):
         empty.launch(layer_request(0), "off")

@@ -54,8 +54,7 @@ __device__ __forceinline__ void send_units(W& w, Stop stop) {
     const Job send = pick_job<MuseHopper::o_proj_send, MuseHopper::unpooler_send>(stop);
     w.begin_sending(wait);
     wait_outbox_full(w, wait.site, outbox_use(w, stop == kStop1 ? kOProj : kUnpooler));
-    w.end_sending(wait);
-    w.begin_sending(send);
+    w.next_sending(wait, send);
     const std::uint64_t partial = stop == kStop1 ? w.params.exchange.partial1 : w.params.exchange.partial5;
     const bool lost = stop == kStop1 && w.params.lost_block == w.block() && w.waiter.rank == 0;
     const char* outbox = w.shared.pool + kOutboxAt;
@@ -205,18 +204,15 @@ __device__ __forceinline__ void all_reduce(W& w, Stop stop) {
         pick_job<MuseHopper::stop1_wait_ranks, MuseHopper::stop5_wait_ranks, MuseHopper::entry_wait_ranks>(stop);
     w.begin(wait_ranks);
     receive_branch(w, wait_ranks.site, data, sums);
-    w.end(wait_ranks);
     const Job sum = pick_job<MuseHopper::stop1_sum, MuseHopper::stop5_sum, MuseHopper::entry_sum>(stop);
-    w.begin(sum);
+    w.next(wait_ranks, sum);
     send_sums(w, data.sums, sums);
-    w.end(sum);
     const Job wait_rows =
         pick_job<MuseHopper::stop1_wait_rows, MuseHopper::stop5_wait_rows, MuseHopper::entry_wait_rows>(stop);
-    w.begin(wait_rows);
+    w.next(sum, wait_rows);
     const RowSums all = receive_sums(w, wait_rows.site, data.sums);
-    w.end(wait_rows);
     const Job norm = pick_job<MuseHopper::stop1_norm, MuseHopper::stop5_norm, MuseHopper::entry_norm>(stop);
-    w.begin(norm);
+    w.next(wait_rows, norm);
     finish_units(w, data, all);
     w.end(norm);
 }

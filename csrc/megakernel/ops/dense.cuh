@@ -243,8 +243,7 @@ __device__ __forceinline__ void multiply(W& w, Phase phase) {
     if (work.tiles.size() == 0) return;
     w.begin(wait_weights);
     w.shared.ring.wait_full(w.waiter, wait_weights.site, w.cursor);
-    w.end(wait_weights);
-    w.begin(compute);
+    w.next(wait_weights, compute);
     if (work.to == nullptr) wait_outbox_empty(w, compute.site, outbox_use(w, phase));
     auto* outbox = reinterpret_cast<std::uint32_t*>(w.shared.pool + kOutboxAt) + w.group_thread();
     char* to = work.to + work.tiles.begin * work.tile_bytes;

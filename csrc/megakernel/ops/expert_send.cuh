@@ -37,8 +37,8 @@ struct ExpertSend {
             const std::uint32_t buffer = number % 2;
             w.shared.sums_full[buffer].wait_parity(w.waiter, site, number / 2 % 2);
             if (first) {
-                w.end(pick_job<MuseHopper::gemm1_wait_sums, MuseHopper::gemm2_wait_sums>(second));
-                w.begin(pick_job<MuseHopper::gemm1_send, MuseHopper::gemm2_send>(second));
+                w.next(pick_job<MuseHopper::gemm1_wait_sums, MuseHopper::gemm2_wait_sums>(second),
+                       pick_job<MuseHopper::gemm1_send, MuseHopper::gemm2_send>(second));
                 first = false;
             }
             const float factor = (second ? w.rank.layer.down_factor : w.rank.layer.gate_up_factor)[tile.item.expert];

@@ -189,11 +189,11 @@ struct Experts {
         w.begin(pick_job<MuseHopper::gemm1_wait_input, MuseHopper::gemm2_wait_input>(second));
         if (!second) load_first_rows(w, tile);
         wait_rows(w, wait_input, number);
-        w.end(pick_job<MuseHopper::gemm1_wait_input, MuseHopper::gemm2_wait_input>(second));
-        w.begin(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
+        w.next(pick_job<MuseHopper::gemm1_wait_input, MuseHopper::gemm2_wait_input>(second),
+               pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
         w.shared.ring.wait_full(w.waiter, compute, w.cursor);
-        w.end(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second));
-        w.begin(pick_job<MuseHopper::gemm1_compute, MuseHopper::gemm2_compute>(second));
+        w.next(pick_job<MuseHopper::gemm1_wait_weights, MuseHopper::gemm2_wait_weights>(second),
+               pick_job<MuseHopper::gemm1_compute, MuseHopper::gemm2_compute>(second));
         StageReader<ExpertRing> reader(w.shared.ring, w.waiter, compute, stage, w.group_warp(), w.lane);
         if (packed) reader.start(w.cursor);
 #pragma unroll 1

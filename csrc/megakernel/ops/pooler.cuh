@@ -38,8 +38,7 @@ struct Pooler {
         const Job wait = pick_job<MuseHopper::router_wait_output>(0), send = pick_job<MuseHopper::router_send>(0);
         w.begin_sending(wait);
         wait_outbox_full(w, wait.site, outbox_use(w, kPooler));
-        w.end_sending(wait);
-        w.begin_sending(send);
+        w.next_sending(wait, send);
         const auto* outbox = reinterpret_cast<const uint2*>(w.shared.pool + kOutboxAt);
 #pragma unroll 1
         for (std::uint32_t i = w.sending_thread(); i < share.owned.size() * s.ranks; i += kSendingWarps * kLanes) {

@@ -78,4 +78,20 @@ MUSETRACE_BOTH constexpr std::uint32_t max_registers(std::uint32_t role = Table:
     return most / kLanesPerWarp;
 }
 
+// A bit for each lane of a role's register `i` that keeps no time, but a payload or its mark. A table with payloads is
+// stamped by role: which of its registers a warp of any role has is not known when compiling.
+template <class Table>
+MUSETRACE_BOTH constexpr std::uint32_t payload_lanes(std::uint32_t role, std::uint32_t i) {
+    std::uint32_t lanes = 0;
+    for (std::uint32_t job = 0; job < Table::kNumJobs; ++job) {
+        const Job& of_table = Table::kJobs[job];
+        if (of_table.role != role || !of_table.has_payload()) continue;
+        for (std::uint32_t at = 0; at < of_table.slots() * of_table.iterations; ++at) {
+            const std::uint32_t slot = local_slot<Table>(job) + at;
+            if (at % 4 >= 2 && slot / kLanesPerWarp == i) lanes |= 1u << slot % kLanesPerWarp;
+        }
+    }
+    return lanes;
+}
+
 }  // namespace musetrace::abi

@@ -28,17 +28,10 @@ MUSETRACE_FN std::uint64_t stamp_clock_ns() {
 #endif
 }
 
-// The low half. One bit is set, so that a time is never 0, which means "not written": at most 1 ns, a small part of the
-// clock's tick, and the same for all stamps of a clock that ticks in even numbers.
-MUSETRACE_FN std::uint32_t stamp_clock_low_ns() {
-#if defined(__CUDA_ARCH__)
-    std::uint32_t now;
-    asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(now)::"memory");
-    return now | 1u;
-#else
-    return static_cast<std::uint32_t>(stamp_clock_ns()) | 1u;
-#endif
-}
+// The low half of a time as a slot of 4 bytes keeps it. One bit is set, so that it is never 0, which means "not
+// written": at most 1 ns, a small part of the clock's tick, and the same for all stamps of a clock that ticks in even
+// numbers.
+MUSETRACE_FN std::uint32_t low_half(std::uint64_t time_ns) { return static_cast<std::uint32_t>(time_ns) | 1u; }
 
 namespace detail {
 
@@ -46,7 +39,7 @@ namespace detail {
 template <class Slot>
 MUSETRACE_FN Slot clock_for() {
     if constexpr (sizeof(Slot) == 8) return stamp_clock_ns();
-    return stamp_clock_low_ns();
+    return low_half(stamp_clock_ns());
 }
 
 MUSETRACE_FN std::uint32_t lane_id() {

@@ -1,6 +1,7 @@
 // The ways to keep what a warp stamps, one class for each mode. All of them have
 //
 //   put(slot)              the clock, now
+//   put_both(slot, other)  the same, read once
 //   put_word(slot, word)   32 bits that are no time
 //   overflow()             a stamp that has no slot
 //   flush()                once, behind the warp's last stamp, where the warp waits anyway
@@ -23,6 +24,8 @@ class WarpSlots<Table, StampMode::kOff, kRegisters, kRole> {
   public:
     MUSETRACE_FN WarpSlots(const StampRegion&, std::uint32_t, std::uint32_t) {}
     MUSETRACE_FN void put(std::uint32_t) {}
+    MUSETRACE_FN void put_both(std::uint32_t, std::uint32_t) {}
+    MUSETRACE_FN void put_both_of_any(std::uint32_t, std::uint32_t) {}
     MUSETRACE_FN void put_word(std::uint32_t, std::uint32_t) {}
     MUSETRACE_FN void overflow() {}
     MUSETRACE_FN void flush() {}
@@ -41,6 +44,14 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole> {
         std::uint64_t* slots = opaque(slots_);
         if (slots != nullptr) slots[slot] = stamp_clock_ns();
     }
+    MUSETRACE_FN void put_both(std::uint32_t slot, std::uint32_t other) {
+        std::uint64_t* slots = opaque(slots_);
+        if (slots == nullptr) return;
+        const std::uint64_t time = stamp_clock_ns();
+        slots[slot] = time;
+        slots[other] = time;
+    }
+    MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) { put_both(slot, other); }
     MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
         std::uint64_t* slots = opaque(slots_);
         if (slots != nullptr) slots[slot] = word;
@@ -69,17 +80,40 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
   public:
     // The region outlives this, in shared memory at best: nothing of it is kept in registers until flush().
     MUSETRACE_FN WarpSlots(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
-        : region_(region), block_(block), warp_(warp), lane_(detail::lane_id()) {}
-    MUSETRACE_FN void put(std::uint32_t slot) { put_word(slot, stamp_clock_low_ns()); }
-    MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
+        : region_(region), block_(block), warp_(warp), lane_(detail::lane_id()) {
 #if defined(__CUDA_ARCH__)
-        // Opaque, or the compiler would keep a predicate for each of the 32 lanes through the whole kernel, and spill.
-        asm volatile("" : "+r"(lane_));
+        clear();
+#endif
+    }
+    MUSETRACE_FN void put(std::uint32_t slot) { put_both(slot, slot); }
+    MUSETRACE_FN void put_both(std::uint32_t slot, std::uint32_t other) {
+#if defined(__CUDA_ARCH__)
+        forget_predicates();
+#pragma unroll
+        for (std::uint32_t i = 0; i < kRegisters; ++i) read_clock_if(is_here(i, slot) || is_here(i, other), kept_[i]);
+#else
+        kept_[slot] = kept_[other] = low_half(stamp_clock_ns());
+#endif
+    }
+    // As put_both, with fewer instructions where the compiler does not know the slots.
+    MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) {
+#if defined(__CUDA_ARCH__)
+        forget_predicates();
+        const std::uint32_t to_slot = slot - lane_, to_other = other - lane_;
 #pragma unroll
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
-            const bool here = slot / abi::kLanesPerWarp == i && lane_ == slot % abi::kLanesPerWarp;
-            kept_[i] = here ? word : kept_[i];
+            const std::uint32_t before = i * abi::kLanesPerWarp;
+            read_clock_if(to_slot == before || to_other == before, kept_[i]);
         }
+#else
+        put_both(slot, other);
+#endif
+    }
+    MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+        forget_predicates();
+#pragma unroll
+        for (std::uint32_t i = 0; i < kRegisters; ++i) kept_[i] = is_here(i, slot) ? word : kept_[i];
 #else
         kept_[slot] = word;
 #endif
@@ -92,18 +126,58 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
         if (region_.base == nullptr || run.count == 0) return;
         std::uint32_t* slots = region_.template slots<std::uint32_t>(block_) + run.first;
 #if defined(__CUDA_ARCH__)
-#pragma unroll
-        for (std::uint32_t i = 0; i < kRegisters; ++i) {
-            if (i * abi::kLanesPerWarp < run.count) slots[i * abi::kLanesPerWarp + lane_] = kept_[i];
-        }
+        copy(slots, run.count);
 #else
         for (std::uint32_t i = 0; i < run.count; ++i) slots[i] = kept_[i];
 #endif
     }
 
   private:
+#if defined(__CUDA_ARCH__)
+    // No time of a clock that ticks in even numbers.
+    static constexpr std::uint32_t kEmpty = 1;
+
+    // A read that only the lane of the slot does: the predicate costs one instruction, the read one, and nothing waits
+    // for its value. Of a read by all lanes the compiler would make one of the uniform datapath where it can, which
+    // takes longer and is overtaken by later ones.
+    MUSETRACE_FN static void read_clock_if(bool here, std::uint32_t& kept) {
+        asm volatile("{ .reg .pred here; setp.ne.u32 here, %1, 0; @here mov.u32 %0, %%globaltimer_lo; }"
+                     : "+r"(kept)
+                     : "r"(static_cast<std::uint32_t>(here))
+                     : "memory");
+    }
+    MUSETRACE_FN bool is_here(std::uint32_t i, std::uint32_t slot) const {
+        if constexpr (kRegisters == 1) return lane_ == slot;
+        return slot / abi::kLanesPerWarp == i && lane_ == slot % abi::kLanesPerWarp;
+    }
+    template <std::uint32_t kRegister>
+    MUSETRACE_FN bool holds_word() const {
+        constexpr std::uint32_t kLanes = abi::payload_lanes<Table>(kRole, kRegister);
+        return kLanes >> lane_ & 1u;
+    }
+    template <std::uint32_t kRegister = 0>
+    MUSETRACE_FN void clear() {
+        if constexpr (kRegister < kRegisters) {
+            kept_[kRegister] = holds_word<kRegister>() ? 0 : kEmpty;
+            clear<kRegister + 1>();
+        }
+    }
+    template <std::uint32_t kRegister = 0>
+    MUSETRACE_FN void copy(std::uint32_t* slots, std::uint32_t count) const {
+        if constexpr (kRegister < kRegisters) {
+            const std::uint32_t kept = kept_[kRegister], time = kept == kEmpty ? 0 : low_half(kept);
+            if (kRegister * abi::kLanesPerWarp < count) {
+                slots[kRegister * abi::kLanesPerWarp + lane_] = holds_word<kRegister>() ? kept : time;
+            }
+            copy<kRegister + 1>(slots, count);
+        }
+    }
+    // Opaque, or the compiler would keep a predicate for each of the 32 lanes through the whole kernel, and spill.
+    MUSETRACE_FN void forget_predicates() { asm volatile("" : "+r"(lane_)); }
+#endif
+
 #if defined(__CUDACC__)
-    std::uint32_t kept_[kRegisters] = {};
+    std::uint32_t kept_[kRegisters];
 #else
     std::uint32_t kept_[kRegisters * abi::kLanesPerWarp] = {};
 #endif

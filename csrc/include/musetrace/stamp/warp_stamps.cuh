@@ -7,13 +7,17 @@
 #if defined(MUSETRACE_NO_STAMPS)
 #define MUSETRACE_BEGIN(stamps, ...)
 #define MUSETRACE_END(stamps, ...)
+#define MUSETRACE_NEXT(stamps, ...)
 #define MUSETRACE_INSTANT(stamps, ...)
 #define MUSETRACE_PAYLOAD(stamps, ...)
 #define MUSETRACE_FLUSH(stamps)
 #else
 // MUSETRACE_BEGIN(stamps, job) or (stamps, job, iteration); MUSETRACE_PAYLOAD(stamps, job, word) or (..., iteration).
+// MUSETRACE_NEXT(stamps, ended, begun) or (..., iteration) is an end and a begin at one read of the clock.
 #define MUSETRACE_BEGIN(stamps, job, ...) (stamps).template begin<job>(__VA_ARGS__)
 #define MUSETRACE_END(stamps, job, ...) (stamps).template end<job>(__VA_ARGS__)
+#define MUSETRACE_NEXT(stamps, ended, ...) MUSETRACE_NEXT_OF(stamps, ended, __VA_ARGS__, 0, 0)
+#define MUSETRACE_NEXT_OF(stamps, ended, begun, iteration, ...) (stamps).template next<ended, begun>(iteration)
 #define MUSETRACE_INSTANT(stamps, job, ...) (stamps).template instant<job>(__VA_ARGS__)
 #define MUSETRACE_PAYLOAD(stamps, job, ...) (stamps).template payload<job>(__VA_ARGS__)
 #define MUSETRACE_FLUSH(stamps) (stamps).flush()
@@ -30,6 +34,8 @@ class WarpStamps {
     MUSETRACE_FN WarpStamps(Ignored&&...) {}
     template <class... Ignored>
     MUSETRACE_FN void stamp(Ignored&&...) {}
+    template <class... Ignored>
+    MUSETRACE_FN void stamp_both(Ignored&&...) {}
     MUSETRACE_FN void flush() {}
 };
 
@@ -92,6 +98,21 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole> {
         static_assert(!Table::kJobs[kJob].is_instant(), "an instant has no end");
         put<kJob>(iteration, 1);
     }
+    // The end of one job and the begin of the one behind it, in the same iteration, at one read of the clock.
+    template <std::uint32_t kEnded, std::uint32_t kBegun>
+    MUSETRACE_FN void next(std::uint32_t iteration = 0) {
+        static_assert(!Table::kJobs[kEnded].is_instant(), "an instant has no end");
+        using Ended = detail::JobPlace<Table, kEnded>;
+        using Begun = detail::JobPlace<Table, kBegun>;
+        check<kEnded>();
+        check<kBegun>();
+        if (iteration < Ended::kIterations && iteration < Begun::kIterations) {
+            Slots::put_both(Ended::slot(iteration) + 1, Begun::slot(iteration));
+        } else {
+            put<kEnded>(iteration, 1);
+            put<kBegun>(iteration, 0);
+        }
+    }
     template <std::uint32_t kJob>
     MUSETRACE_FN void instant(std::uint32_t iteration = 0) {
         static_assert(Table::kJobs[kJob].is_instant(), "the table says that this job has an end: add kInstant");
@@ -125,7 +146,8 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole> {
     MUSETRACE_FN void end(std::uint32_t job, std::uint32_t iteration) { put_at_run_time(job, iteration, 1); }
 
     // Not checked, for code that several jobs share: `slot` is abi::local_slot<Table>(job), and one more for its end.
-    MUSETRACE_FN void stamp(std::uint32_t slot) { Slots::put(slot); }
+    MUSETRACE_FN void stamp(std::uint32_t slot) { Slots::put_both_of_any(slot, slot); }
+    MUSETRACE_FN void stamp_both(std::uint32_t slot, std::uint32_t other) { Slots::put_both_of_any(slot, other); }
 
   private:
     template <std::uint32_t kJob>
