@@ -29,6 +29,8 @@ _FIELDS = [
     ("loading_uncertainty_ns", pa.int64()),
     ("waiting_ns", pa.int64()),
     ("waiting_uncertainty_ns", pa.int64()),
+    ("rest_ns", pa.int64()),
+    ("rest_uncertainty_ns", pa.int64()),
     ("idle_ns", pa.int64()),
     ("idle_uncertainty_ns", pa.int64()),
 ]
@@ -42,8 +44,8 @@ def block_busy(
     ``wall_ns`` is the sum of the launches' lengths on that rank (first to last time that was stamped).
     ``busy_ns`` is the time in which at least one warp of the block is in a compute, send, receive or sync
     job; jobs that the table does not know count as busy. ``idle_ns = wall_ns - busy_ns`` exactly. Of the
-    idle time, ``loading_ns`` is covered by a load or prefetch, and ``waiting_ns`` by waits only; the rest
-    is covered by no job at all. A block of a launch counts when it left a sound span, or when every block
+    idle time, ``loading_ns`` is covered by a load or prefetch, ``waiting_ns`` by waits only, and ``rest_ns``
+    by no job at all. A block of a launch counts when it left a sound span, or when every block
     of the launch reported. Each ``*_uncertainty_ns`` is that of the sum over the launches, and grows with the
     number of pieces that it is made of.
 
@@ -85,8 +87,8 @@ class _KindClasses:
 class _Totals:
     """Sums of one rank, int64[blocks] each. ``loading`` and ``waiting`` include the classes before them.
 
-    ``squares`` is int64[4, blocks], for busy, loading, waiting and idle: the sum over launches of the squared
-    number of differences of stamps that a launch adds.
+    ``squares`` is int64[5, blocks], for busy, loading, waiting, rest and idle: the sum over launches of the
+    squared number of differences of stamps that a launch adds.
     """
 
     launches: Ints
@@ -98,7 +100,7 @@ class _Totals:
 
     @classmethod
     def of(cls, blocks: int) -> _Totals:
-        shapes = ((blocks,),) * 5 + ((4, blocks),)
+        shapes = ((blocks,),) * 5 + ((5, blocks),)
         return cls(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
 
     def add(self, spans: StepSpans, blocks: int, classes: _KindClasses) -> None:
@@ -136,6 +138,7 @@ class _Totals:
             busy,
             np.where(has_own[1], busy + with_loads, 0),
             np.where(has_own[2], with_loads + with_waits, 0),
+            with_waits + 1,
             busy + 1,
         )
         launches, blocks = counted.shape
@@ -161,12 +164,13 @@ class _Totals:
             "busy_ns": int(self.busy[block]),
             "loading_ns": int(self.loading[block] - self.busy[block]),
             "waiting_ns": int(self.waiting[block] - self.loading[block]),
+            "rest_ns": int(self.wall[block] - self.waiting[block]),
             "idle_ns": int(self.wall[block] - self.busy[block]),
         }
 
     def _uncertainties(self, block: int, tick: int | None) -> dict[str, int | None]:
         squares = [int(self.launches[block]), *self.squares[:, block].tolist()]
-        names = ("wall", "busy", "loading", "waiting", "idle")
+        names = ("wall", "busy", "loading", "waiting", "rest", "idle")
         return {
             f"{name}_uncertainty_ns": sum_uncertainty_ns(tick, of)
             for name, of in zip(names, squares, strict=True)

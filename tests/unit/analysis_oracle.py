@@ -131,7 +131,7 @@ def block_busy(
     for one in run.ranks if rank is None else [rank]:
         for block in range(run.blocks):
             row: dict[str, Any] = {"rank": one, "block": block, "launches": 0}
-            sums: dict[str, int] = dict.fromkeys(("wall", "busy", "loading", "waiting", "idle"), 0)
+            sums: dict[str, int] = dict.fromkeys(("wall", "busy", "loading", "waiting", "rest", "idle"), 0)
             squares = dict(sums)
             for key, launch in launches.items():
                 mine = [x for x in spans if (x.rank, x.step, x.launch, x.block) == (*key, block)]
@@ -156,13 +156,14 @@ def times_of(run: FakeRun, launch: Launch, spans: list[Span]) -> dict[str, tuple
     loads = [x for x, kind in zip(spans, kinds, strict=True) if kind in ("load", "prefetch")]
     waits = [x for x, kind in zip(spans, kinds, strict=True) if kind == "wait"]
     wall = set(range(launch.begin, launch.end))
-    working, loading = union(busy, wall), union(loads, wall)
+    working, loading, waiting = (union(of, wall) for of in (busy, loads, waits))
     n_busy, n_loading, n_all = (pieces(of) for of in (busy, busy + loads, busy + loads + waits))
     return {
         "wall": (len(wall), 1),
         "busy": (len(working), n_busy),
         "loading": (len(loading - working), n_busy + n_loading if loads else 0),
-        "waiting": (len(union(waits, wall) - working - loading), n_loading + n_all if waits else 0),
+        "waiting": (len(waiting - working - loading), n_loading + n_all if waits else 0),
+        "rest": (len(wall - working - loading - waiting), n_all + 1),
         "idle": (len(wall - working), n_busy + 1),
     }
 

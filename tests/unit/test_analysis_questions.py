@@ -41,7 +41,7 @@ def test_block_busy_is_the_oracles(question: Question) -> None:
     check(run, table, oracle.block_busy(run, scope["layer_kind"], scope["rank"], scope["step"]))
     for row in table.to_pylist():
         assert row["busy_ns"] + row["idle_ns"] == row["wall_ns"]
-        assert 0 <= row["loading_ns"] + row["waiting_ns"] <= row["idle_ns"]
+        assert row["loading_ns"] + row["waiting_ns"] + row["rest_ns"] == row["idle_ns"]
 
 
 @given(questions())
