@@ -69,8 +69,7 @@ def ring_ahead(
         if job.kind in LOADING_KINDS and job.op in ops.names
     }
     for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
-        if loads:
-            _collect(spans, ops, loads, run)
+        _collect(spans, ops, loads, run)
     names = run.job_table.jobs
     tick = tick_ns(run)
     rows = [

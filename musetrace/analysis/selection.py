@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import tick_ns_of
+from musetrace.analysis.rows import is_instant
 from musetrace.analysis.run_like import RunLike
 from musetrace.errors import AnalysisError
 
@@ -33,7 +34,7 @@ class Counted:
     """What an answer's metadata says of its spans.
 
     ``flagged`` ones were left out; ``below_tick`` are sound, but shorter than the clock's step (or 0 where
-    that is not known).
+    that is not known). An instant has no length and is none of them.
     """
 
     flagged: int = 0
@@ -145,7 +146,9 @@ def _load(
     keep: slice | npt.NDArray[np.bool_] = slice(None) if sound.all() else sound
     begin = _column(batch, "begin")[keep].astype(np.int64)
     length = _column(batch, "dur")[keep].astype(np.int64)
-    counted.below_tick += int(np.count_nonzero(length < (tick_ns_of(run.manifest.get("clock")) or 0)))
+    job = _column(batch, "job")[keep].astype(np.int64)
+    short = length < (tick_ns_of(run.manifest.get("clock")) or 0)
+    counted.below_tick += int(np.count_nonzero(short & ~is_instant(run.job_table, job)))
     return StepSpans(
         rank=rank,
         step=step,
@@ -156,7 +159,7 @@ def _load(
         launch_blocks=launches.blocks,
         begin=begin,
         end=begin + length,
-        job=_column(batch, "job")[keep].astype(np.int64),
+        job=job,
         launch=launch[keep],
         block=_column(batch, "block")[keep].astype(np.int64),
     )

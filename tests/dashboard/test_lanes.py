@@ -88,6 +88,8 @@ def made(rows: list[tuple[int, int, int, str]], lanes: int = 3, per_warp: bool =
         warp=np.zeros(len(rows), dtype=np.int64),
         job=np.array([kinds.index(kind) for *_, kind in rows], dtype=np.int64),
         names={number: JobName(f"a_{kind}", "a", kind) for number, kind in enumerate(kinds)},
+        uncertainty_ns=32,
+        below_tick=0,
         flagged=0,
         stride=1,
     )
@@ -175,7 +177,7 @@ def test_a_described_span_has_exact_integers() -> None:
     spans = made([(1, far, far + 2, "compute")])
     assert describe(spans, 0, 0.0) == {
         "job": "a_compute", "op": "a", "kind": "compute", "rank": 0, "block": 1, "warp": 0,
-        "begin_ns": far, "end_ns": far + 2, "dur_ns": 2, "hit": False,
+        "begin_ns": far, "end_ns": far + 2, "dur_ns": 2, "uncertainty_ns": 32, "hit": False,
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from musetrace import analysis
 from musetrace.errors import AnalysisError
 from tests.unit import analysis_oracle as oracle
 from tests.unit.analysis_traces import questions, runs
-from tests.unit.fake_run import FakeRun, Launch, Span
+from tests.unit.fake_run import UNKNOWN_JOB, FakeRun, Launch, Span, small_table
 
 EMPTY = FakeRun([], [], blocks=4, ranks=())
 Question = tuple[FakeRun, dict[str, Any]]
@@ -248,6 +249,15 @@ def test_spans_shorter_than_the_tick_are_counted_and_kept() -> None:
         for question in (analysis.op_timeline, analysis.block_busy, analysis.ring_ahead, analysis.stops):
             assert analysis.below_tick_spans(question(run)) == below
         assert analysis.op_timeline(run)["n"].to_pylist() == [5]
+
+
+def test_an_instant_is_not_a_span_shorter_than_the_tick() -> None:
+    table = small_table()
+    jobs = (replace(table.jobs[0], instant=True), *table.jobs[1:])
+    spans = [Span(0, 0, 0, 0, 0, 100, 0), Span(0, 0, 0, 0, 2, 100, 0), Span(0, 0, 0, 0, UNKNOWN_JOB, 100, 0)]
+    launches = [Launch(0, 0, 0, 0, "sliding", 1, 999, 1)]
+    run = FakeRun(launches, spans, 1, (0,), job_table=replace(table, jobs=jobs), tick_ns=32)
+    assert analysis.below_tick_spans(analysis.block_busy(run)) == 2
 
 
 def test_a_run_whose_every_span_and_launch_has_no_length_is_answered() -> None:
