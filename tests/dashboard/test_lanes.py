@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from builders import build_run_from_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +15,7 @@ from musetrace.dashboard.figures.block_lanes import MOST_BARS, block_lanes_figur
 from musetrace.dashboard.lane_spans import JobName, Lane, LaneChoice, LaneSpans, lane_spans
 from musetrace.dashboard.readout import describe, pointer_of, span_at
 from musetrace.errors import AnalysisError
-from musetrace.store import Run
+from musetrace.store import Run, open_run
 
 Row = tuple[int, int, int, int, int, int]  # rank, block, warp, job, begin, end
 
@@ -58,6 +61,19 @@ def test_a_row_is_a_block_of_a_rank_or_a_warp_of_a_block(decode: Run) -> None:
     stamping = sorted({warp for job in decode.job_table.jobs for warp in job.stamped_by})
     assert warps.lanes == tuple(Lane(1, 3, warp) for warp in stamping)
     assert all(warps.lanes[row].warp == warp for row, warp in zip(warps.row, warps.warp, strict=True))
+
+
+def test_spans_of_a_warp_that_begin_together_stay_in_the_order_of_their_slots(tmp_path: Path) -> None:
+    jobs = ("attention_compute", "attention_merge", "stop1_norm")
+    ends = (64, 32, 32)  # the second has no length
+    lines = [f"r0 s0 l0 layer=0 sliding b0 w4 {job} 32 {end}" for job, end in zip(jobs, ends, strict=True)]
+    run = open_run(build_run_from_text(tmp_path, "\n".join(reversed(lines)), blocks=1))
+    for choice in (LaneChoice(), LaneChoice(0, 0)):
+        spans = lane_spans(run, 0, 0, choice)
+        assert [spans.names[int(job)].job for job in spans.job] == list(jobs)
+        assert (
+            sum(len(trace.x) for trace in block_lanes_figure(spans, "light").data if trace.type == "bar") == 3
+        )
 
 
 def test_too_many_spans_leave_out_whole_blocks_and_say_so(decode: Run) -> None:

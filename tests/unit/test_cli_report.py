@@ -171,6 +171,20 @@ def test_blocks_of_a_large_run_are_summed_up(here: Path, capsys: Out) -> None:
     assert [row[-9] for row in rows] == ["0", "0", "0"]
 
 
+def test_a_job_that_the_table_does_not_name_is_a_row_of_its_own(here: Path, capsys: Out) -> None:
+    from tests.builders import JournalBuilder, launch_at, small_table
+
+    builder = JournalBuilder(here / "run", small_table(), 1)
+    launch = launch_at(0, 0)
+    launch.slots[0, 10:12] = launch.header_ns[0] + 2, launch.header_ns[0] + 6
+    builder.launch(launch)
+    builder.end()
+    assert "\njob#32773 compute " in report(capsys)
+    assert "unknown_job             1  " in report(capsys)
+    (row,) = (row for row in report_json(capsys)["ops"]["sliding"] if row["op"] == "job#32773")
+    assert (row["n"], row["dur_p50_ns"]) == (1, 4)
+
+
 def test_losses_come_last_and_flagged_spans_are_counted(here: Path, capsys: Out) -> None:
     text = """
         r0 s0 l0 layer=0 sliding b0 w4 attention_compute 1000 1400
