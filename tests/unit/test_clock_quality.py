@@ -271,7 +271,7 @@ def uncertainty_of(row: dict[str, Any], name: str) -> int:
 
 
 @given(launches_of_truth())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda pair: pair[0].__name__)
 def test_every_time_of_every_answer_is_within_what_stands_beside_it(
     question: Any, runs: tuple[FakeRun, FakeRun]
@@ -290,7 +290,7 @@ def test_every_time_of_every_answer_is_within_what_stands_beside_it(
 
 
 @given(launches_of_truth())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_whoever_is_named_is_the_true_one(runs: tuple[FakeRun, FakeRun]) -> None:
     true, seen = runs
     for row, right in zip(
