@@ -148,7 +148,7 @@ def _load(
     length = _column(batch, "dur")[keep].astype(np.int64)
     job = _column(batch, "job")[keep].astype(np.int64)
     short = length < (tick_ns_of(run.manifest.get("clock")) or 0)
-    counted.below_tick += int(np.count_nonzero(short & ~is_instant(run.job_table, job)))
+    counted.below_tick += int(np.count_nonzero(~is_instant(run.job_table, job[short])))
     return StepSpans(
         rank=rank,
         step=step,
