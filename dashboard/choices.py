@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from musetrace.analysis import tick_ns
+from musetrace.analysis.clock_quality import combined_ns, sum_uncertainty_ns, told_apart
 from musetrace.analysis.run_like import RunLike
 from musetrace.dashboard.lane_spans import LaneChoice
 from musetrace.dashboard.op_state import (
@@ -46,13 +48,14 @@ class Choices:
         """Read the kinds and steps over all ranks."""
         self._run = run
         time_ns: Counter[str] = Counter()
+        launches: Counter[str] = Counter()
         for rank in run.ranks:
             table = run.launches(rank).select(["kind", "begin_ns", "end_ns"])
             for row in table.filter(table["begin_ns"].to_numpy() > 0).to_pylist():
                 time_ns[row["kind"]] += row["end_ns"] - row["begin_ns"]
+                launches[row["kind"]] += 1
         self._kinds = tuple(time_ns)
-        # Where most of the time goes.
-        self._usual_kind = max(time_ns, key=time_ns.__getitem__, default=ALL)
+        self._usual_kind = _longest(time_ns, launches, tick_ns(run))
         self._steps = tuple(sorted({step for rank in run.ranks for step in run.step_ids(rank)}))
         lane_step = str(self._steps[len(self._steps) // 2]) if self._steps else ALL
         rows = ALL if len(run.ranks) <= _RANKS_AT_ONCE else f"r{run.ranks[0]}"
@@ -138,6 +141,18 @@ class Choices:
         if state.lane_step != self.default.lane_step:
             leave_out.remove("lane_step")
         return write_query(state, leave_out)
+
+
+def _longest(time_ns: Mapping[str, int], launches: Mapping[str, int], tick: int | None) -> str:
+    """The kind where most of the time goes; the first of those that the clock does not tell from it."""
+    longest = max(time_ns, key=time_ns.__getitem__, default=ALL)
+    if tick is None:
+        return longest  # it is only shown first
+    for kind in time_ns:
+        sums = [sum_uncertainty_ns(tick, launches[one]) for one in (kind, longest)]
+        if not told_apart(time_ns[kind], time_ns[longest], combined_ns(*sums)):
+            return kind
+    return longest
 
 
 def launch_options(launches: Iterable[Launch]) -> list[Option]:

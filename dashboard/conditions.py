@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from musetrace.analysis.clock_quality import tick_ns_of
 from musetrace.analysis.run_like import RunLike
 from musetrace.store.losses import LOSS_KINDS
 
 _LONGEST_VALUE = 48
 _LONGEST_DETAIL = 600
+_LONGEST_NAME = 24
 
 
 class RecordedRun(RunLike, Protocol):
@@ -47,7 +49,7 @@ def conditions(run: RecordedRun) -> list[Condition]:
         _section("model", manifest.get("model")),
         Condition("extent", _extent(run)),
         Condition("stamps", _short(manifest.get("stamps"))),
-        _tick(manifest.get("clock")),
+        _clock(manifest.get("clock")),
         _verdict(run),
         _losses(run),
     ]
@@ -72,12 +74,15 @@ def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _tick(clock: object) -> Condition:
-    clock = clock if isinstance(clock, Mapping) else {}
-    tick = clock.get("tick_ns")
-    return Condition(
-        "tick", "not known" if tick is None else f"{_short(tick)} ns", f"clock {_short(clock.get('name'))}"
-    )
+def _clock(clock: object) -> Condition:
+    of = clock if isinstance(clock, Mapping) else {}
+    name, tick, sign = _short(of.get("name")), tick_ns_of(clock), "\N{PLUS-MINUS SIGN}"
+    if tick is None:
+        says = f"The run says {_short(of['tick_ns'])}. " if of.get("tick_ns") is not None else ""
+        detail = f"{says}No uncertainty can be given, and nothing is ranked."
+        return Condition("clock", f"{name[:_LONGEST_NAME]}, tick unknown", detail, "poor")
+    detail = f"A time or a length is good to {sign} {tick:,} ns, a mean to what stands behind it."
+    return Condition("clock", f"{name[:_LONGEST_NAME]}, tick {tick:,} ns", detail)
 
 
 def _verdict(run: RecordedRun) -> Condition:

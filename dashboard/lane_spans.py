@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.abi import JobTable
-from musetrace.analysis.rows import op_and_kind
+from musetrace.analysis import tick_ns
+from musetrace.analysis.rows import is_instant, op_and_kind
 from musetrace.analysis.run_like import RunLike
 from musetrace.errors import AnalysisError
 
@@ -57,8 +58,10 @@ class LaneSpans:
     """Sound spans, sorted by row and begin.
 
     ``row``, ``begin_ns``, ``end_ns``, ``warp`` and ``job`` are int64[n]; times are ns from ``origin_ns``, the
-    earliest begin of the launch on the ranks that are shown. ``names`` has an entry for each job id.
-    ``flagged`` spans were left out; only one block in ``stride`` is in it.
+    earliest begin of the launch on the ranks that are shown. ``uncertainty_ns`` is what the clock leaves open
+    in each of them and in a span's length; None where it is not known. ``names`` has an entry for each job.
+    ``below_tick`` spans are shorter than the clock's step, ``flagged`` ones were left out; only one block in
+    ``stride`` is in it.
     """
 
     lanes: tuple[Lane, ...]
@@ -70,6 +73,8 @@ class LaneSpans:
     warp: Ints
     job: Ints
     names: dict[int, JobName]
+    uncertainty_ns: int | None
+    below_tick: int
     flagged: int
     stride: int
 
@@ -159,7 +164,8 @@ def _joined(
     )
     order = np.lexsort((begin, rows))
     order = order[rows[order] >= 0]
-    origin_ns = min(part.launch_begin_ns for part in found)
+    origin_ns, tick = min(part.launch_begin_ns for part in found), tick_ns(run)
+    short = (end - begin < (tick or 0)) & ~is_instant(run.job_table, job)
     return LaneSpans(
         lanes=lanes,
         per_warp=choice.per_warp,
@@ -170,6 +176,8 @@ def _joined(
         warp=warp[order],
         job=job[order],
         names={int(number): job_name(run.job_table, int(number)) for number in np.unique(job)},
+        uncertainty_ns=tick,
+        below_tick=int(np.count_nonzero(short[order])),
         flagged=sum(part.flagged for part in found),
         stride=stride,
     )

@@ -55,7 +55,10 @@ def _in_nearest_strip(spans: LaneSpans, indices: range, fraction: float) -> list
 
 
 def describe(spans: LaneSpans, index: int, x_us: float) -> dict[str, Any]:
-    """A span in full: names, place, exact integers in ns, and whether ``x_us`` lies in it (``hit``)."""
+    """A span in full: names, place, exact integers in ns, and whether ``x_us`` lies in it (``hit``).
+
+    ``uncertainty_ns`` is that of each of its times; None where it is not known.
+    """
     name, lane = spans.names[int(spans.job[index])], spans.lanes[int(spans.row[index])]
     begin_ns, end_ns = int(spans.begin_ns[index]), int(spans.end_ns[index])
     return {
@@ -68,5 +71,6 @@ def describe(spans: LaneSpans, index: int, x_us: float) -> dict[str, Any]:
         "begin_ns": begin_ns,
         "end_ns": end_ns,
         "dur_ns": end_ns - begin_ns,
+        "uncertainty_ns": spans.uncertainty_ns,
         "hit": begin_ns <= x_us * US <= end_ns,
     }

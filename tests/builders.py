@@ -266,11 +266,14 @@ def build_run(
     tokens: int = 16,
     steps: Iterable[int] | None = None,
     end: bool = True,
+    meta: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a run's journals (not its index) and return its folder."""
     world = world or max(launches) + 1
     for rank, its_launches in launches.items():
-        builder = JournalBuilder(folder, table, blocks, rank=rank, world=world, slot_bytes=slot_bytes)
+        builder = JournalBuilder(
+            folder, table, blocks, rank=rank, world=world, slot_bytes=slot_bytes, meta=meta or {}
+        )
         for step in steps if steps is not None else sorted({launch.step for launch in its_launches}):
             infos = []
             for launch in (launch for launch in its_launches if launch.step == step):
@@ -292,11 +295,12 @@ def build_run_from_text(
     slot_bytes: int = 8,
     world: int | None = None,
     end: bool = True,
+    meta: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the run that a text describes and return its folder; the default table is the Muse layer's."""
     table = table or JobTable.built_in()
     launches = launches_from_text(text, table, blocks, headers)
-    return build_run(folder, launches, table, blocks, slot_bytes=slot_bytes, world=world, end=end)
+    return build_run(folder, launches, table, blocks, slot_bytes=slot_bytes, world=world, end=end, meta=meta)
 
 
 def launch_at(step: int, launch: int) -> LaunchStamps:

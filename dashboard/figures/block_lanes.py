@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from musetrace.dashboard.figures.axes import left_margin_px, time_axis
 from musetrace.dashboard.figures.comb import comb_path
 from musetrace.dashboard.figures.lane_labels import MOST_LABELS, label_positions
-from musetrace.dashboard.figures.wording import US, exact_ns, shown
+from musetrace.dashboard.figures.wording import US, exact_ns, plus_minus, shown
 from musetrace.dashboard.lane_spans import Lane, LaneSpans
 from musetrace.dashboard.theme import Theme, template, theme
 
@@ -45,7 +45,8 @@ _LABEL_PX = 10
 
 _HOVER = (
     "<b>%{customdata[0]}</b> %{customdata[1]}<br>%{customdata[2]}<br>"
-    "begin %{customdata[3]} ns<br>end   %{customdata[4]} ns<br>%{customdata[5]} ns<extra></extra>"
+    "begin %{customdata[3]} ns<br>end   %{customdata[4]} ns<br>%{customdata[5]} ns long<br>"
+    "each %{customdata[6]}<extra></extra>"
 )
 
 
@@ -128,6 +129,7 @@ def _hover_texts(spans: LaneSpans, index: int) -> list[str]:
         exact_ns(begin_ns),
         exact_ns(end_ns),
         exact_ns(end_ns - begin_ns),
+        plus_minus(spans.uncertainty_ns),
     ]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from musetrace.dashboard.figures.axes import left_margin_px, time_axis
 from musetrace.dashboard.figures.op_rows import BAR_PX, Bar, OpRow, arrange
-from musetrace.dashboard.figures.wording import US, exact_ns, shown
+from musetrace.dashboard.figures.wording import US, exact_ns, plus_minus, shown
 from musetrace.dashboard.theme import KindStyle, Theme, template, theme
 
 _TOP_PX, _BOTTOM_PX, _RIGHT_PX = 34, 44, 24
@@ -25,8 +25,9 @@ _HOVER = (
     "ns     %{customdata[2]}<br>"
     "begin  %{customdata[3]}<br>"
     "end    %{customdata[4]}<br>"
-    "median duration %{customdata[5]} ns<br>"
-    "n %{customdata[6]}, %{customdata[7]}<extra></extra>"
+    "median duration %{customdata[5]}<br>"
+    "mean duration %{customdata[6]}<br>"
+    "n %{customdata[7]}, %{customdata[8]}<extra></extra>"
 )
 
 
@@ -35,7 +36,8 @@ def op_timeline_figure(table: pa.Table, stops: Sequence[str], theme_name: str) -
 
     A bar runs from the median begin to the median end; whiskers show p10 to p90 of the begin (upper half of
     the bar) and of the end (lower half); the blocks that run it stand in brackets when not all do. ``stops``
-    are the ops to be numbered, in order. x is in us from the launch's begin; hover gives the exact ns.
+    are the ops to be numbered, in order. x is in us from the launch's begin; hover gives the exact ns, and
+    what the clock leaves open in them.
     """
     look = theme(theme_name)
     rows = arrange(table.to_pylist())
@@ -97,13 +99,17 @@ def _hover_texts(bar: Bar) -> list[str]:
     values = bar.values
     times = [exact_ns(values[name]) for name in _TIMES]
     width = max(map(len, times))
+    off = [""] + [f"  {plus_minus(values[f'{edge}_uncertainty_ns'])}" for edge in ("begin", "end")]
     lines = [
-        "  ".join(text.rjust(width) for text in texts)
-        for texts in (("p10", "p50", "p90"), times[:3], times[3:])
+        "  ".join(text.rjust(width) for text in texts) + behind
+        for texts, behind in zip((("p10", "p50", "p90"), times[:3], times[3:]), off, strict=True)
+    ]
+    durations = [
+        f"{exact_ns(values[f'dur_{name}_ns'])} {plus_minus(values[f'dur_{of}_ns'])}"
+        for name, of in (("p50", "uncertainty"), ("mean", "mean_uncertainty"))
     ]
     blocks = f"{values['blocks']:,} of {values['blocks_total']:,} blocks"
-    duration = exact_ns(values["dur_p50_ns"])
-    return [shown(values["op"]), shown(values["kind"]), *lines, duration, f"{values['n']:,}", blocks]
+    return [shown(values["op"]), shown(values["kind"]), *lines, *durations, f"{values['n']:,}", blocks]
 
 
 def _whiskers(edge: str, shift_px: float, bars: Sequence[Bar], look: Theme) -> go.Scatter:

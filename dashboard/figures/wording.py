@@ -26,6 +26,12 @@ def exact_ns(value: int | None) -> str:
     return "\N{EN DASH}" if value is None else f"{value:,}"
 
 
+def plus_minus(uncertainty_ns: int | None) -> str:
+    """What stands behind a time: ``± 32 ns``."""
+    sign = "\N{PLUS-MINUS SIGN}"
+    return f"{sign} unknown" if uncertainty_ns is None else f"{sign}\N{NO-BREAK SPACE}{uncertainty_ns:,} ns"
+
+
 def many(number: int, one: str, several: str = "") -> str:
     """``1 block``, ``1,024 blocks``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 from dash import Dash, Input, Output, State, ctx, html, no_update
 
-from musetrace.analysis import ignored_spans, op_timeline
+from musetrace.analysis import below_tick_spans, ignored_spans, op_timeline
 from musetrace.analysis.stops import stop_jobs
 from musetrace.dashboard import ids
 from musetrace.dashboard.choices import Choices
@@ -161,9 +161,7 @@ def draw_ops(run: RecordedRun, kind: str, rank: str, step: str, theme_name: str)
             return sentence_figure(nothing_stamped(run), theme_name), ""
         figure = op_timeline_figure(table, list(stop_jobs(run.job_table)), theme_name)
         figure.update_layout(uirevision=f"{kind} {rank} {step}")
-        ignored = ignored_spans(table)
-        left_out = f"; {many(ignored, 'flagged span')} left out" if ignored else ""
-        return figure, _READING + left_out
+        return figure, "; ".join([_READING, *_quality(ignored_spans(table), below_tick_spans(table))])
 
     return or_sentence(draw, lambda sentence: (sentence_figure(sentence, theme_name), ""))
 
@@ -194,13 +192,18 @@ def draw_lanes(run: RecordedRun, load: LoadLanes, chosen: tuple[str, str, str], 
     return or_sentence(draw, lambda sentence: (sentence_figure(sentence, theme_name), ""))
 
 
+def _quality(flagged: int, below_tick: int | None) -> list[str]:
+    """What is to be known of the spans that are drawn."""
+    parts = [f"{many(flagged, 'flagged span')} left out"] if flagged else []
+    return parts + ([f"{below_tick:,} shorter than the clock's tick"] if below_tick else [])
+
+
 def lanes_note(spans: LaneSpans) -> str:
     """How much is drawn, and what is not."""
     parts = [many(len(spans.job), "span")]
     if spans.stride > 1:
         parts.append(f"one block in {spans.stride}")
-    if spans.flagged:
-        parts.append(f"{many(spans.flagged, 'flagged span')} left out")
+    parts += _quality(spans.flagged, spans.below_tick)
     if not spans.per_warp:
         strips = len(spans.lanes) <= MOST_STRIP_ROWS
         parts.append("top down: loads, work, sends, waits" if strips else "work over loads over waits")

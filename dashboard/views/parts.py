@@ -8,7 +8,7 @@ from typing import Any
 from dash import dcc, html
 
 from musetrace.dashboard.choices import Option
-from musetrace.dashboard.figures.wording import exact_ns
+from musetrace.dashboard.figures.wording import exact_ns, plus_minus
 
 # Plotly's own defaults offer to upload the chart.
 GRAPH_CONFIG: Any = {
@@ -68,7 +68,7 @@ def legend() -> html.Ul:
 
 
 def span_readout(span: Mapping[str, Any]) -> list[Any]:
-    """A span in full, every time an exact integer."""
+    """A span in full, every time an exact integer, and what the clock leaves open in it."""
     place = f"rank {span['rank']}, block {span['block']}, warp {span['warp']}"
     return [
         html.I(className=f"swatch swatch-{span['kind']}"),
@@ -77,4 +77,5 @@ def span_readout(span: Mapping[str, Any]) -> list[Any]:
         html.Span(["begin ", html.Data(exact_ns(span["begin_ns"]), value=str(span["begin_ns"])), " ns"]),
         html.Span(["end ", html.Data(exact_ns(span["end_ns"]), value=str(span["end_ns"])), " ns"]),
         html.Span([html.Data(exact_ns(span["dur_ns"]), value=str(span["dur_ns"])), " ns long"]),
+        html.Span(f"each {plus_minus(span['uncertainty_ns'])}"),
     ]

@@ -1,11 +1,15 @@
 """Questions about a run: pure functions, a run in, an Arrow table out. No plotting, no printing.
 
-Every answer's schema metadata holds ``ignored`` (flagged spans left out) and ``tick_ns`` (step of the clock).
+Beside every time that is made of stamps stands what the clock's step leaves open in it: ``X_uncertainty_ns``
+for ``X_ns`` and for ``X_p10_ns`` to ``X_p90_ns``, ``X_mean_uncertainty_ns`` for ``X_mean_ns``; null where the
+step is not known. ``musetrace.analysis.clock_quality`` derives them, and nothing is ranked within them.
+Every answer's schema metadata holds ``ignored`` (flagged spans left out), ``below_tick`` (sound spans shorter
+than the clock's step) and ``tick_ns`` (that step, or ``unknown``).
 """
 
 from __future__ import annotations
 
-from musetrace.analysis.answer import ignored_spans, tick_ns
+from musetrace.analysis.answer import below_tick_spans, ignored_spans, tick_ns
 from musetrace.analysis.busy import block_busy
 from musetrace.analysis.op_timeline import op_timeline
 from musetrace.analysis.overview import launch_times, step_times
@@ -15,6 +19,7 @@ from musetrace.analysis.stops import stops
 
 __all__ = [
     "RunLike",
+    "below_tick_spans",
     "block_busy",
     "ignored_spans",
     "launch_times",

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from musetrace.analysis.clock_quality import mean_uncertainty_ns, tick_ns_of
+from musetrace.analysis.percentiles import TENTHS, nearest_rank, rounded_mean
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Ignored
+from musetrace.analysis.selection import Counted
+
+Ints = npt.NDArray[np.int64]
+
+_UNKNOWN = b"unknown"
 
 
 def answer(
     run: RunLike,
     fields: Sequence[tuple[str, pa.DataType]],
     rows: Sequence[Mapping[str, Any]],
-    ignored: Ignored,
+    counted: Counted,
 ) -> pa.Table:
-    """A table of ``rows``; its metadata: ``ignored`` (flagged spans left out), ``tick_ns`` (clock step)."""
-    metadata = {"ignored": str(ignored.spans), "tick_ns": str(tick_ns(run))}
+    """A table of ``rows``. Its metadata: ``ignored`` (flagged spans left out), ``below_tick`` (sound spans
+    shorter than the clock's step) and ``tick_ns`` (that step); the last two ``unknown`` where the step is.
+    """
+    tick = tick_ns(run)
+    metadata = {
+        b"ignored": str(counted.flagged).encode(),
+        b"below_tick": _UNKNOWN if tick is None else str(counted.below_tick).encode(),
+        b"tick_ns": _UNKNOWN if tick is None else str(tick).encode(),
+    }
     schema = pa.schema([pa.field(name, kind) for name, kind in fields], metadata=metadata)
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
@@ -28,18 +43,37 @@ def ignored_spans(table: pa.Table) -> int:
     return int(table.schema.metadata[b"ignored"])
 
 
-def tick_ns(run: RunLike) -> int:
-    """The step of the clock that stamped the run, in ns: no single time is better. 0 where unknown."""
-    clock = run.manifest.get("clock")
-    tick = clock.get("tick_ns") if isinstance(clock, dict) else None
-    return tick if isinstance(tick, int) and tick > 0 else 0
+def below_tick_spans(table: pa.Table) -> int | None:
+    """How many of an answer's spans are shorter than the clock's step; None where that is not known."""
+    text = table.schema.metadata[b"below_tick"]
+    return None if text == _UNKNOWN else int(text)
 
 
-def spread(prefix: str, tenths: tuple[int | None, ...]) -> dict[str, int | None]:
-    """The three columns of a p10 / p50 / p90."""
-    return {f"{prefix}_p{percent}_ns": value for percent, value in zip((10, 50, 90), tenths, strict=True)}
+def tick_ns(run: RunLike) -> int | None:
+    """The step of the clock that stamped the run, in ns: no single time is better. None where not known."""
+    return tick_ns_of(run.manifest.get("clock"))
+
+
+def spread(prefix: str, values: Ints, per_launch: Ints, tick: int | None) -> dict[str, int | None]:
+    """The columns of :func:`spread_fields` for some differences of stamps.
+
+    Args:
+        prefix: what the values are.
+        values: int64[n] in ns.
+        per_launch: int64[launches], how many of them each launch gave.
+        tick: step of the clock in ns, None where not known.
+    """
+    tenths = nearest_rank(values)
+    some = len(values) > 0
+    return {
+        **{f"{prefix}_p{percent}_ns": value for percent, value in zip(TENTHS, tenths, strict=True)},
+        f"{prefix}_uncertainty_ns": tick if some else None,
+        f"{prefix}_mean_ns": rounded_mean(values) if some else None,
+        f"{prefix}_mean_uncertainty_ns": mean_uncertainty_ns(tick, values, per_launch) if some else None,
+    }
 
 
 def spread_fields(prefix: str) -> list[tuple[str, pa.DataType]]:
-    """The fields of :func:`spread`."""
-    return [(f"{prefix}_p{percent}_ns", pa.int64()) for percent in (10, 50, 90)]
+    """Percentiles and the uncertainty of each of them, the mean and its own."""
+    names = (*(f"p{percent}" for percent in TENTHS), "uncertainty", "mean", "mean_uncertainty")
+    return [(f"{prefix}_{name}_ns", pa.int64()) for name in names]

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.answer import answer, spread, spread_fields
-from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.launch_counts import launch_key
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Ignored, LaunchColumns, Selection, check_step, chosen_ranks
+from musetrace.analysis.selection import Counted, LaunchColumns, Selection, check_step, chosen_ranks
 
 Ints = npt.NDArray[np.int64]
+
+_NONE = np.zeros(0, dtype=np.int64)
 
 _STEP_FIELDS = [("clock", pa.string()), ("n", pa.uint64()), *spread_fields("step")]
 _LAUNCH_FIELDS = [
@@ -31,7 +33,8 @@ def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None
     """One row per clock (``device``, ``host``): exact percentiles of a step's length over steps x ranks.
 
     Device: from the step's first time to its last; a step without stamps is not counted.
-    Host: the two times that the program's own clock gave. A clock that saw no step has no row.
+    Host: the two times that the program's own clock gave, whose uncertainty is not known. A clock that saw no
+    step has no row.
 
     Meaning: what a user of the model feels (host) and what the kernel is answerable for (device). The
     difference is launch and host work before and after. It lies about steps whose last launches were lost
@@ -46,12 +49,13 @@ def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None
     check_step(run, ranks, step)
     tables = [run.steps(one) for one in ranks]
     for clock, (first, last) in ends.items():
-        times = np.concatenate(
-            [_step_lengths(table, step, first, last) for table in tables] or [np.zeros(0, np.int64)]
-        )
+        found = [_step_lengths(table, step, first, last) for table in tables]
+        number, times = (np.concatenate([one[i] for one in found] or [_NONE]) for i in range(2))
         if len(times):
-            rows.append({"clock": clock, "n": len(times), **spread("step", nearest_rank(times))})
-    return answer(run, _STEP_FIELDS, rows, Ignored())
+            # The host's times are no stamps: their clock's step is not recorded.
+            tick = tick_ns(run) if clock == "device" else None
+            rows.append({"clock": clock, "n": len(times), **spread("step", times, _sizes(number), tick)})
+    return answer(run, _STEP_FIELDS, rows, Counted())
 
 
 def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = None) -> pa.Table:
@@ -72,18 +76,23 @@ def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = No
     launches = [_launch_lengths(LaunchColumns.of(run.launches(one)), step) for one in ranks]
     kind = np.concatenate([one.kind for one in launches]) if launches else np.zeros(0, dtype=object)
     kinds = dict.fromkeys(kind.tolist())
-    rows = [_launch_row(name, launches) for name in kinds]
-    return answer(run, _LAUNCH_FIELDS, rows, Ignored())
+    rows = [_launch_row(name, launches, tick_ns(run)) for name in kinds]
+    return answer(run, _LAUNCH_FIELDS, rows, Counted())
 
 
 @dataclass(frozen=True)
 class _Launches:
-    """The stamped launches of one rank, and the gaps after those whose successor is there too."""
+    """The stamped launches of one rank, and the gaps after those whose successor is there too.
+
+    ``key`` and ``gap_key`` number the launch, the same on every rank.
+    """
 
     kind: npt.NDArray[Any]
     layer: Ints
+    key: Ints
     length_ns: Ints
     gap_kind: npt.NDArray[Any]
+    gap_key: Ints
     gap_ns: Ints
 
 
@@ -93,28 +102,41 @@ def _launch_lengths(columns: LaunchColumns, step: int | None) -> _Launches:
     followed = (np.diff(columns.step) == 0) & (np.diff(columns.launch) == 1)
     gap_ns = columns.begin_ns[1:] - columns.end_ns[:-1]
     length_ns = columns.end_ns - columns.begin_ns
-    return _Launches(columns.kind, columns.layer, length_ns, columns.kind[:-1][followed], gap_ns[followed])
+    key = launch_key(columns.step, columns.launch)
+    gap_kind, gap_key = columns.kind[:-1][followed], key[:-1][followed]
+    return _Launches(columns.kind, columns.layer, key, length_ns, gap_kind, gap_key, gap_ns[followed])
 
 
-def _launch_row(kind: str, launches: list[_Launches]) -> dict[str, object]:
-    lengths = np.concatenate([one.length_ns[one.kind == kind] for one in launches])
-    gaps = np.concatenate([one.gap_ns[one.gap_kind == kind] for one in launches])
-    layers = np.concatenate([one.layer[one.kind == kind] for one in launches])
+def _launch_row(kind: str, launches: list[_Launches], tick: int | None) -> dict[str, object]:
+    mine = [(one, one.kind == kind) for one in launches]
+    lengths, keys, layers = (
+        np.concatenate([getattr(one, name)[chosen] for one, chosen in mine])
+        for name in ("length_ns", "key", "layer")
+    )
+    gaps, gap_keys = (
+        np.concatenate([getattr(one, name)[one.gap_kind == kind] for one in launches])
+        for name in ("gap_ns", "gap_key")
+    )
     return {
         "kind": kind,
         "layers": len(np.unique(layers)),
         "n": len(lengths),
-        **spread("launch", nearest_rank(lengths)),
+        **spread("launch", lengths, _sizes(keys), tick),
         "gap_n": len(gaps),
-        **spread("gap", nearest_rank(gaps)),
+        **spread("gap", gaps, _sizes(gap_keys), tick),
     }
 
 
-def _step_lengths(table: pa.Table, step: int | None, first: str, last: str) -> Ints:
-    """The lengths of the steps in scope whose two times are there and in order."""
+def _step_lengths(table: pa.Table, step: int | None, first: str, last: str) -> tuple[Ints, Ints]:
+    """The numbers and lengths of the steps in scope whose two times are there and in order."""
     number, begin, end = (table[name].to_numpy().astype(np.int64) for name in ("step", first, last))
     wanted = (begin > 0) & (end >= begin)
     if step is not None:
         wanted &= number == step
-    lengths: Ints = (end - begin)[wanted]
-    return lengths
+    return number[wanted], (end - begin)[wanted]
+
+
+def _sizes(key: Ints) -> Ints:
+    """How often each key occurs."""
+    sizes: Ints = np.unique(key, return_counts=True)[1]
+    return sizes

@@ -1,4 +1,4 @@
-"""Exact percentiles of integers."""
+"""Exact percentiles and means of integers."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def nearest_rank(values: npt.NDArray[np.int64], percents: Sequence[int] = TENTHS
     places = [max(-(-percent * count // 100), 1) - 1 for percent in percents]
     ordered = np.partition(values, sorted(set(places)))
     return tuple(int(ordered[place]) for place in places)
+
+
+def rounded_mean(values: npt.NDArray[np.int64]) -> int:
+    """The mean of at least one integer, to the nearest whole one; a half is rounded up."""
+    return (2 * int(values.sum()) + len(values)) // (2 * len(values))

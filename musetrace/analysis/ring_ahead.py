@@ -9,12 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.abi import JobTable
-from musetrace.analysis.answer import answer, spread, spread_fields
+from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
 from musetrace.analysis.instances import extents
+from musetrace.analysis.launch_counts import LaunchCounts
 from musetrace.analysis.percentiles import nearest_rank
 from musetrace.analysis.rows import LOADING_KINDS
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Ignored, Selection, StepSpans, step_spans
+from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
 
 Ints = npt.NDArray[np.int64]
 
@@ -24,10 +25,15 @@ _FIELDS = [
     ("n", pa.uint64()),
     *spread_fields("ahead"),
     ("ops_between_p50", pa.uint32()),
+    ("ops_between_low_p50", pa.uint32()),
+    ("ops_between_high_p50", pa.uint32()),
     ("during_op", pa.string()),
     ("during_share", pa.float64()),
+    ("during_unclear_share", pa.float64()),
 ]
 _ABSENT = np.iinfo(np.int64).max
+_NEVER_APART = 1 << 62  # further than any two times of a step, nearer than _ABSENT is to them
+_NOT_YET, _UNCLEAR = -1, -2
 
 
 def ring_ahead(
@@ -38,10 +44,13 @@ def ring_ahead(
     An instance is one block in one (rank, step, launch) that did both the load and its op's compute:
     ``ahead = earliest begin of the op's compute - earliest begin of the load``; ``ahead_*`` are exact
     nearest-rank percentiles over the ``n`` instances. ``ops_between_p50`` is the median number of other ops
-    whose compute the block still had to finish between the two: op boundaries that the load crossed.
+    whose compute the block still had to finish between the two: op boundaries that the load crossed. It takes
+    stamps as they are; the true one is from ``ops_between_low_p50`` to ``ops_between_high_p50``, which count
+    only the ends, and also the ends, that the clock does not tell from the begin of the load or compute.
     ``during_op`` is the op whose compute the block had begun last when the load began, in the largest share
-    (``during_share``) of the instances; null where the block had not computed yet. Ties go to the earlier
-    op of the job table.
+    (``during_share``) of the instances; null where the block had not computed yet. In
+    ``during_unclear_share`` of them the clock does not tell: where these could make another op the one,
+    ``during_op`` and ``during_share`` are both null.
 
     Meaning: zero boundaries crossed says that the load was issued when the op was reached, so that its
     latency is in the open; the more it is ahead, the more is hidden. Prefetches and loads of activations
@@ -52,18 +61,21 @@ def ring_ahead(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    ignored = Ignored()
+    counted = Counted()
     ops = _Ops.of(run.job_table)
     loads = {
         index: _Found()
         for index, job in enumerate(run.job_table.jobs)
         if job.kind in LOADING_KINDS and job.op in ops.names
     }
-    for spans in step_spans(run, Selection(layer_kind, rank, step), ignored):
+    for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
         _collect(spans, ops, loads, run)
     names = run.job_table.jobs
-    rows = [_row(names[job].name, names[job].op, ops, found) for job, found in loads.items() if found.ahead]
-    return answer(run, _FIELDS, rows, ignored)
+    tick = tick_ns(run)
+    rows = [
+        _row(names[job].name, names[job].op, ops, found, tick) for job, found in loads.items() if found.ahead
+    ]
+    return answer(run, _FIELDS, rows, counted)
 
 
 @dataclass(frozen=True)
@@ -82,16 +94,22 @@ class _Ops:
 
 @dataclass
 class _Found:
-    """The instances of one load job, as they come; ``during`` is -1 where the block had not computed yet."""
+    """The instances of one load job, as they come.
+
+    ``between`` is int64[3, instances]: by the stamps, at least, at most. ``during`` is the number of an op,
+    :data:`_NOT_YET` or :data:`_UNCLEAR`.
+    """
 
     ahead: list[Ints] = field(default_factory=list)
     between: list[Ints] = field(default_factory=list)
     during: list[Ints] = field(default_factory=list)
+    counts: LaunchCounts = field(default_factory=LaunchCounts)
 
 
 def _collect(spans: StepSpans, ops: _Ops, loads: dict[int, _Found], run: RunLike) -> None:
     known = spans.job < len(run.job_table.jobs)
-    place, places = _numbered(spans.launch * run.blocks + spans.block, len(spans.launch_id) * run.blocks)
+    place, taken = _numbered(spans.launch * run.blocks + spans.block, len(spans.launch_id) * run.blocks)
+    places, launch = len(taken), taken // run.blocks
     op = np.full(len(spans.job), -1, dtype=np.int64)
     op[known] = ops.of_job[spans.job[known]]
     computes = op >= 0
@@ -99,45 +117,76 @@ def _collect(spans: StepSpans, ops: _Ops, loads: dict[int, _Found], run: RunLike
     key = op[computes] * places + place[computes]
     key, first, last = extents(key, spans.begin[computes], spans.end[computes], begins.size)
     begins.flat[key], ends.flat[key] = first, last
+    apart_ns = tick_ns(run) or _NEVER_APART
     for job, found in loads.items():
         is_load = spans.job == job
         at, load_begin, _ = extents(place[is_load], spans.begin[is_load], spans.end[is_load], places)
         own = ops.names.index(run.job_table.jobs[job].op)
         used = begins[own, at] != _ABSENT
-        if used.any():
-            _compare(load_begin[used], own, begins[:, at[used]], ends[:, at[used]], found)
+        if not used.any():
+            continue
+        at, load_begin = at[used], load_begin[used]
+        found.ahead.append(begins[own, at] - load_begin)
+        found.between.append(_between(load_begin, own, begins[:, at], ends[:, at], apart_ns))
+        found.during.append(_during(load_begin, begins[:, at], apart_ns))
+        found.counts.add(spans, launch[at])
 
 
-def _numbered(values: Ints, limit: int) -> tuple[Ints, int]:
-    """``values`` in [0, limit) renamed to 0, 1, 2... in their order, and how many different ones they are."""
+def _numbered(values: Ints, limit: int) -> tuple[Ints, Ints]:
+    """``values`` in [0, limit) renamed to 0, 1, 2... in their order, and the values by their new names."""
     present = np.zeros(limit, dtype=np.bool_)
     present[values] = True
     names: Ints = np.cumsum(present) - 1
-    return names[values], int(present.sum())
+    return names[values], np.flatnonzero(present)
 
 
-def _compare(load_begin: Ints, own: int, begins: Ints, ends: Ints, found: _Found) -> None:
-    """Place loads among the computes of their blocks: ``begins`` and ``ends`` are int64[ops, loads]."""
-    own_begin = begins[own]
-    between = (ends > load_begin) & (ends <= own_begin)
-    between[own] = False
+def _between(load_begin: Ints, own: int, begins: Ints, ends: Ints, apart_ns: int) -> Ints:
+    """Ends of other ops after a load's begin and not after its op's: as stamped, at least, at most.
+
+    ``begins`` and ``ends`` are int64[ops, loads]; instants that are ``apart_ns`` apart are told apart.
+    """
+    after, before = ends - load_begin, begins[own] - ends
+    within = np.stack(
+        [
+            (after > 0) & (before >= 0),
+            (after >= apart_ns) & (before >= apart_ns),
+            (after > -apart_ns) & (before > -apart_ns),
+        ]
+    )
+    within[:, own] = False
+    counts: Ints = within.sum(axis=1)
+    return counts
+
+
+def _during(load_begin: Ints, begins: Ints, apart_ns: int) -> Ints:
+    """The op of ``begins``, int64[ops, loads], that began last before each load."""
     begun = np.where(begins <= load_begin, begins, -1)
-    during = np.where((begun >= 0).any(axis=0), begun.argmax(axis=0), -1)
-    found.ahead.append(own_begin - load_begin)
-    found.between.append(between.sum(axis=0))
-    found.during.append(during)
+    last, which = begun.max(axis=0), begun.argmax(axis=0)
+    # What may have begun before the load and is not for certain before the op that began last by its stamp.
+    rival = (begins - load_begin < apart_ns) & (last - begins < apart_ns)
+    is_last = (np.arange(len(begins))[:, None] == which) & (last >= 0)
+    rival = np.where(is_last, load_begin - begins < apart_ns, rival)
+    clear = np.where(last >= 0, which, _NOT_YET)
+    return np.where(rival.any(axis=0), _UNCLEAR, clear)
 
 
-def _row(load: str, op: str, ops: _Ops, found: _Found) -> dict[str, object]:
+def _row(load: str, op: str, ops: _Ops, found: _Found, tick: int | None) -> dict[str, object]:
     ahead, during = np.concatenate(found.ahead), np.concatenate(found.during)
-    counts = np.bincount(during + 1, minlength=len(ops.names) + 1)
-    most = int(counts.argmax())
+    between = np.concatenate(found.between, axis=1)
+    stamped, low, high = (nearest_rank(counts, (50,))[0] for counts in between)
+    unclear, *clear = np.bincount(during - _UNCLEAR, minlength=len(ops.names) + 2).tolist()
+    second, first = sorted(clear)[-2:]
+    told = tick is not None and first - second > unclear
+    most = clear.index(first) + _NOT_YET
     return {
         "load": load,
         "op": op,
         "n": len(ahead),
-        **spread("ahead", nearest_rank(ahead)),
-        "ops_between_p50": nearest_rank(np.concatenate(found.between).astype(np.int64), (50,))[0],
-        "during_op": ops.names[most - 1] if most else None,
-        "during_share": counts[most] / len(ahead),
+        **spread("ahead", ahead, found.counts.per_launch(), tick),
+        "ops_between_p50": stamped,
+        "ops_between_low_p50": None if tick is None else low,
+        "ops_between_high_p50": None if tick is None else high,
+        "during_op": ops.names[most] if told and most != _NOT_YET else None,
+        "during_share": first / len(ahead) if told else None,
+        "during_unclear_share": None if tick is None else unclear / len(ahead),
     }

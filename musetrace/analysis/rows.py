@@ -62,3 +62,12 @@ def jobs_of_kinds(table: JobTable, kinds: frozenset[str]) -> npt.NDArray[np.bool
     of_kind = np.full(_MAX_JOBS, "compute" in kinds)
     of_kind[: len(table.jobs)] = [job.kind in kinds for job in table.jobs]
     return of_kind
+
+
+def is_instant(table: JobTable, job: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each job is stamped once only; a job that the table does not have is not."""
+    known = job < len(table.jobs)
+    instants = np.array([one.instant for one in table.jobs], dtype=np.bool_)
+    found = np.zeros(len(job), dtype=np.bool_)
+    found[known] = instants[job[known]]
+    return found

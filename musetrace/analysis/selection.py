@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from musetrace.analysis.clock_quality import tick_ns_of
+from musetrace.analysis.rows import is_instant
 from musetrace.analysis.run_like import RunLike
 from musetrace.errors import AnalysisError
 
@@ -28,10 +30,15 @@ class Selection:
 
 
 @dataclass
-class Ignored:
-    """Counts what an answer left out, for its metadata."""
+class Counted:
+    """What an answer's metadata says of its spans.
 
-    spans: int = 0
+    ``flagged`` ones were left out; ``below_tick`` are sound, but shorter than the clock's step (or 0 where
+    that is not known). An instant has no length and is none of them.
+    """
+
+    flagged: int = 0
+    below_tick: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,8 @@ def chosen_ranks(run: RunLike, selection: Selection) -> tuple[int, ...]:
     return (selection.rank,)
 
 
-def step_spans(run: RunLike, selection: Selection, ignored: Ignored) -> Iterator[StepSpans]:
-    """The spans in scope, one (rank, step) at a time; flagged ones are left out and counted in ``ignored``.
+def step_spans(run: RunLike, selection: Selection, counted: Counted) -> Iterator[StepSpans]:
+    """The spans in scope, one (rank, step) at a time; flagged ones are left out, and counted in ``counted``.
 
     Raises AnalysisError for a rank, step or layer kind that the run does not have.
     """
@@ -81,7 +88,7 @@ def step_spans(run: RunLike, selection: Selection, ignored: Ignored) -> Iterator
                 continue
             chosen = launches[rank].chosen(step, selection.layer_kind)
             if len(chosen):
-                yield _load(run, rank, step, bases[step], launches[rank].take(chosen), ignored)
+                yield _load(run, rank, step, bases[step], launches[rank].take(chosen), counted)
 
 
 def step_bases(steps: pa.Table) -> dict[int, int]:
@@ -127,7 +134,7 @@ class LaunchColumns:
 
 
 def _load(
-    run: RunLike, rank: int, step: int, base_ns: int, launches: LaunchColumns, ignored: Ignored
+    run: RunLike, rank: int, step: int, base_ns: int, launches: LaunchColumns, counted: Counted
 ) -> StepSpans:
     batch = run.spans(rank, step)
     index = np.full(1 << 16, -1, dtype=np.int64)
@@ -135,9 +142,13 @@ def _load(
     launch = index[_column(batch, "launch")]
     in_scope = launch >= 0
     sound = in_scope & (_column(batch, "flag") == FLAG_OK) & (_column(batch, "block") < run.blocks)
-    ignored.spans += int(in_scope.sum()) - int(sound.sum())
+    counted.flagged += int(in_scope.sum()) - int(sound.sum())
     keep: slice | npt.NDArray[np.bool_] = slice(None) if sound.all() else sound
     begin = _column(batch, "begin")[keep].astype(np.int64)
+    length = _column(batch, "dur")[keep].astype(np.int64)
+    job = _column(batch, "job")[keep].astype(np.int64)
+    short = length < (tick_ns_of(run.manifest.get("clock")) or 0)
+    counted.below_tick += int(np.count_nonzero(~is_instant(run.job_table, job[short])))
     return StepSpans(
         rank=rank,
         step=step,
@@ -147,8 +158,8 @@ def _load(
         launch_end=launches.end_ns - base_ns,
         launch_blocks=launches.blocks,
         begin=begin,
-        end=begin + _column(batch, "dur")[keep].astype(np.int64),
-        job=_column(batch, "job")[keep].astype(np.int64),
+        end=begin + length,
+        job=job,
         launch=launch[keep],
         block=_column(batch, "block")[keep].astype(np.int64),
     )

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.abi import JobTable
-from musetrace.analysis.answer import answer, spread, spread_fields
-from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.launch_counts import LaunchCounts, launch_key
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Ignored, Selection, StepSpans, step_spans
+from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,8 +25,8 @@ _FIELDS = [
     *spread_fields("wait"),
     ("last_n", pa.uint64()),
     ("last_share", pa.float64()),
+    ("tied_share", pa.float64()),
 ]
-_LAUNCH_IDS = 1 << 16  # a launch's id within its step has 16 bits
 
 
 def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = None) -> pa.Table:
@@ -35,9 +35,10 @@ def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = Non
     A stop is an op with a wait job named ``<op>_wait_ranks``. ``wait_*`` are exact nearest-rank percentiles
     of the ``n`` spans of that job on the rank. In each launch, the rank on which the awaited job (the send)
     ended last over all blocks is last; ``last_share`` is the share of the ``last_n`` launches in which this
-    rank was, where k ranks that tie count 1/k each. Only launches that were seen on every rank are judged,
-    and none when the run misses a rank or has only one: whoever is not seen may have been last. Then
-    ``last_share`` is null. A stop that a rank did not stamp has no row for it.
+    rank was, for certain; ``tied_share`` that of launches in which it was one of several that the clock
+    cannot tell apart. Only launches that were seen on every rank are judged, and none when the run misses a
+    rank or has only one (whoever is not seen may have been last) or when the clock's step is not known. Then
+    both are null. A stop that a rank did not stamp has no row for it.
 
     Meaning: the cost of ranks that run apart, and which one to look at. A rank that waits little is the one
     that the others wait for. It lies where the ranks' clocks are not one clock: ``last_share`` compares
@@ -47,18 +48,21 @@ def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = Non
     Raises:
         AnalysisError: the run has no such step or layer kind.
     """
-    ignored = Ignored()
+    counted = Counted()
     jobs = stop_jobs(run.job_table)
     seen = {(stop, rank): _Seen() for stop in jobs for rank in run.ranks}
-    for spans in step_spans(run, Selection(layer_kind, None, step), ignored):
+    for spans in step_spans(run, Selection(layer_kind, None, step), counted):
         for stop, (wait, send) in jobs.items():
             seen[stop, spans.rank].add(spans, wait, send)
     rows: list[dict[str, object]] = []
     for stop in jobs:
         rows += _stop_rows(
-            stop, {rank: seen[stop, rank] for rank in run.ranks}, not run.losses.get("missing_ranks")
+            stop,
+            {rank: seen[stop, rank] for rank in run.ranks},
+            not run.losses.get("missing_ranks"),
+            tick_ns(run),
         )
-    return answer(run, _FIELDS, rows, ignored)
+    return answer(run, _FIELDS, rows, counted)
 
 
 def stop_jobs(table: JobTable) -> dict[str, tuple[int, int | None]]:
@@ -75,50 +79,59 @@ class _Seen:
     """What one rank did at one stop: its waits, and when its send was through in each launch."""
 
     waits: list[Ints] = field(default_factory=list)
+    wait_counts: LaunchCounts = field(default_factory=LaunchCounts)
     launches: list[Ints] = field(default_factory=list)
     sent_ns: list[Ints] = field(default_factory=list)
 
     def add(self, spans: StepSpans, wait: int, send: int | None) -> None:
         of_wait = spans.job == wait
         self.waits.append(spans.end[of_wait] - spans.begin[of_wait])
+        self.wait_counts.add(spans, spans.launch[of_wait])
         if send is None:
             return
         of_send = spans.job == send
         sent = np.full(len(spans.launch_id), -1, dtype=np.int64)
         np.maximum.at(sent, spans.launch[of_send], spans.end[of_send])
         present = sent >= 0
-        self.launches.append(spans.step * _LAUNCH_IDS + spans.launch_id[present])
+        self.launches.append(launch_key(spans.step, spans.launch_id[present]))
         self.sent_ns.append(spans.base_ns + sent[present])
 
 
-def _stop_rows(stop: str, seen: dict[int, _Seen], all_ranks: bool) -> list[dict[str, object]]:
+def _stop_rows(
+    stop: str, seen: dict[int, _Seen], all_ranks: bool, tick: int | None
+) -> list[dict[str, object]]:
     waits = {rank: _joined(one.waits) for rank, one in seen.items()}
-    last_n, lasts = _last(seen) if all_ranks else (0, None)
+    last_n, lasts = _last(seen, tick) if all_ranks else (0, {})
     return [
         {
             "stop": stop,
             "rank": rank,
             "n": len(waits[rank]),
-            **spread("wait", nearest_rank(waits[rank])),
+            **spread("wait", waits[rank], seen[rank].wait_counts.per_launch(), tick),
             "last_n": last_n,
-            "last_share": None if lasts is None else lasts[rank] / last_n,
+            "last_share": lasts[rank][0] / last_n if last_n else None,
+            "tied_share": lasts[rank][1] / last_n if last_n else None,
         }
         for rank in seen
         if len(waits[rank])
     ]
 
 
-def _last(seen: dict[int, _Seen]) -> tuple[int, dict[int, float] | None]:
-    """The number of launches that every rank was seen in, and in how many of them each was last."""
+def _last(seen: dict[int, _Seen], apart_ns: int | None) -> tuple[int, dict[int, tuple[int, int]]]:
+    """The number of launches that every rank was seen in, and by rank in how many it was last and tied.
+
+    ``apart_ns`` is how far two instants of two ranks must lie apart to be told apart.
+    """
     launches = {rank: _joined(one.launches) for rank, one in seen.items()}
     ids, counts = np.unique(_joined(list(launches.values())), return_counts=True)
     shared = ids[counts == len(seen)]
-    if len(seen) < 2 or len(shared) == 0:
-        return 0, None
+    if len(seen) < 2 or len(shared) == 0 or apart_ns is None:
+        return 0, {}
     sent = np.stack([_sent_ns(one, launches[rank], shared) for rank, one in seen.items()])
-    is_last = sent == sent.max(axis=0)
-    share = (is_last / is_last.sum(axis=0)).sum(axis=1)
-    return len(shared), dict(zip(seen, share.tolist(), strict=True))
+    may_be_last = sent > sent.max(axis=0) - apart_ns
+    alone = may_be_last.sum(axis=0) == 1
+    last, tied = (may_be_last & alone).sum(axis=1), (may_be_last & ~alone).sum(axis=1)
+    return len(shared), {rank: (int(last[i]), int(tied[i])) for i, rank in enumerate(seen)}
 
 
 def _sent_ns(one: _Seen, launches: Ints, shared: Ints) -> Ints:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from musetrace.abi import wait_sentence
+from musetrace.cli.clock_lines import clock_text
 from musetrace.cli.numbers import count
 from musetrace.cli.output import Screen
 from musetrace.cli.text import fit, wrap
@@ -45,23 +46,14 @@ def _value(value: Any, screen: Screen) -> str:
 
 
 def condition_lines(run: Run, screen: Screen, most_lines: int) -> list[str]:
-    """Device, model, build, stamps, and how much there is; each in at most so many lines."""
+    """Device, model, build, stamps, clock, and how much there is; each in at most so many lines."""
     manifest = run.manifest
     lines: list[str] = []
     for label in ("device", "model", "build"):
         lines += labelled(label, described(manifest.get(label), screen), screen, most_lines)
-    stamps = f"{_value(manifest.get('stamps') or 'not known', screen)}, clock {clock_text(manifest, screen)}"
-    lines += labelled("stamps", stamps, screen)
+    lines += labelled("stamps", _value(manifest.get("stamps") or "not known", screen), screen)
+    lines += labelled("clock", clock_text(manifest.get("clock"), screen), screen)
     return lines + labelled("run", extent_text(run), screen)
-
-
-def clock_text(manifest: dict[str, Any], screen: Screen) -> str:
-    """The clock's name and step."""
-    clock = manifest.get("clock")
-    if not isinstance(clock, dict):
-        return "not known"
-    name, tick = (_value(clock.get(key, "not known"), screen) for key in ("name", "tick_ns"))
-    return f"{name}, tick {tick} ns"
 
 
 def extent_text(run: Run) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from musetrace.analysis.clock_quality import tick_ns_of
+from musetrace.cli.clock_lines import seen_tick_ns, tick_text
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, totals
 from musetrace.cli.numbers import count, size
@@ -62,6 +64,8 @@ def document(run: Run) -> dict[str, Any]:
         **{name: manifest.get(name) for name in (*_HEAD, *_CONDITIONS)},
         **totals(run),
         "blocks": run.blocks,
+        "tick_ns": tick_ns_of(manifest.get("clock")),
+        "tick_seen_ns": seen_tick_ns(run),
         "jobs": len(run.job_table.jobs),
         "job_table": run.job_table.name,
         "ranks": [{name: entry.get(name) for name in _RANK_FIELDS} for entry in manifest["ranks"]],
@@ -85,6 +89,7 @@ def page(run: Run, screen: Screen) -> list[str]:
     for label, text in head:
         lines += labelled(label, screen.shown(text), screen)
     lines += condition_lines(run, screen, most_lines=20)
+    lines += labelled("tick", tick_text(run), screen)
     jobs = run.job_table
     lines += labelled(
         "jobs", f"{screen.shown(jobs.name)}, {count(len(jobs.jobs))} jobs in {jobs.slots} slots", screen

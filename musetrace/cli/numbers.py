@@ -24,6 +24,19 @@ def us(time_ns: float | None, decimals: int) -> str:
     return text.removeprefix("-") if not text.strip("-0.,") else text
 
 
+def bounded_us(time_ns: int | None, uncertainty_ns: int | None, decimals: int) -> str:
+    """A time in us; one below its uncertainty, of which not even the sign is certain, as ``<0.04``."""
+    if time_ns is None or uncertainty_ns is None or abs(time_ns) >= uncertainty_ns:
+        return us(time_ns, decimals)
+    last_digit_ns = 10 ** (3 - decimals)
+    return f"<{us(-(-uncertainty_ns // last_digit_ns) * last_digit_ns, decimals)}"
+
+
+def whole_ns(time_ns: int | None) -> str:
+    """A number of ns, ``-`` for None."""
+    return NOTHING if time_ns is None else f"{time_ns:,}"
+
+
 def count(number: int) -> str:
     """A count with separators; from a million on in millions."""
     return f"{number:,}" if number < _MILLION else f"{number / _MILLION:,.2f}M"

@@ -26,6 +26,11 @@ class Screen:
     width: int
     unicode: bool
 
+    @property
+    def plus_minus(self) -> str:
+        """The sign before an uncertainty."""
+        return "\N{PLUS-MINUS SIGN}" if self.unicode else "+-"
+
     def shown(self, text: object) -> str:
         """A name from a file, made harmless for this screen."""
         return shown(str(text), ascii_only=not self.unicode)

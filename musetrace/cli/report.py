@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from musetrace import analysis
+from musetrace.cli.block_section import MOST_BLOCKS, block_lines
 from musetrace.cli.chart import legend
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, loss_summary, totals
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
-from musetrace.cli.sections import ahead_lines, block_lines, launch_lines, op_lines, step_lines, stop_lines
+from musetrace.cli.sections import ahead_lines, launch_lines, op_lines, step_lines, stop_lines
 from musetrace.cli.text import wrap
 from musetrace.store import Run, open_run
 
@@ -49,8 +50,9 @@ class ReportCommand(Command):
 Answers = dict[str, Any]
 Section = Callable[[pa.Table, Screen], list[str]]
 
-_STOPS = "stops: how long a rank waits for the others, and how often its data came last"
+_STOPS = "stops: how long a rank waits for the others; how often its data came last, or tied by the clock"
 _BLOCKS = "blocks: where their time goes, us per launch"
+_SOME_BLOCKS = f"{_BLOCKS}; tied: other blocks of the rank that the clock cannot tell from it"
 _LOADS = "loads: how long before its op's compute, across how many ops, during which"
 
 
@@ -85,6 +87,7 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         },
         "scope": {"kind": args.kind, "rank": args.rank, "step": args.step},
         "ignored_spans": analysis.ignored_spans(answers["blocks"]),
+        "below_tick_spans": analysis.below_tick_spans(answers["blocks"]),
         "steps": answers["steps"].to_pylist(),
         "launches": answers["launches"].to_pylist(),
         "ops": {kind: table.to_pylist() for kind, table in answers["ops"].items()},
@@ -111,9 +114,20 @@ def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -
             lines += ["", *wrapped, *section(table, screen)]
     if not answers["launches"].num_rows:
         lines += ["", "no launch left a stamp: there are only host times to report"]
-    ignored = analysis.ignored_spans(answers["blocks"])
     lines += ["", *loss_lines(run, screen, all_kinds=False)]
-    return lines + ([f"{ignored:,} spans with a flag are in none of these numbers"] if ignored else [])
+    return lines + [line for text in quality(run, answers) for line in wrap(text, screen.width)]
+
+
+def quality(run: Run, answers: Answers) -> list[str]:
+    """What is to be known of the spans that the numbers are made of, a sentence each."""
+    ignored, below = (of(answers["blocks"]) for of in (analysis.ignored_spans, analysis.below_tick_spans))
+    sentences = [f"{ignored:,} spans with a flag are in none of these numbers"] if ignored else []
+    if below:
+        sentences.append(
+            f"{below:,} spans are shorter than the clock's tick of {analysis.tick_ns(run):,} ns: "
+            "they count with the length that was stamped"
+        )
+    return sentences
 
 
 def _sections(answers: Answers, screen: Screen) -> list[tuple[list[str], pa.Table, Section]]:
@@ -122,11 +136,12 @@ def _sections(answers: Answers, screen: Screen) -> list[tuple[list[str], pa.Tabl
     for kind, table in answers["ops"].items():
         title = f"{screen.shown(kind)} launch: us from its begin, over blocks x layers x steps x ranks"
         ops.append(([title] if ops else [legend(screen.unicode), "", title], table, op_lines))
+    some = answers["blocks"].num_rows > MOST_BLOCKS
     return [
         ([], answers["steps"], step_lines),
         ([], answers["launches"], launch_lines),
         *ops,
         ([_STOPS], answers["stops"], stop_lines),
-        ([_BLOCKS], answers["blocks"], block_lines),
+        ([_SOME_BLOCKS if some else _BLOCKS], answers["blocks"], block_lines),
         ([_LOADS], answers["loads_ahead"], ahead_lines),
     ]

@@ -53,6 +53,13 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def coarse_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks of four blocks, one step, stamped by a clock that steps by 32 ns."""
+    meta = {"clock": {"name": "globaltimer", "tick_ns": 32}}
+    return build_decode_run(tmp_path_factory.mktemp("coarse"), steps=1, meta=meta)
+
+
+@pytest.fixture(scope="session")
 def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Names that want to be more than text, wherever a run has names."""
     table = JobTable.built_in()

@@ -95,6 +95,26 @@ def test_the_lanes_readout_shows_exact_nanoseconds(site: Site, decode_path: Path
         assert "gemm1_load" in visit.page.locator("#lane-readout").inner_text()
 
 
+def test_the_readout_moves_nothing_under_the_pointer_and_says_what_the_clock_leaves_open(
+    site: Site, coarse_path: Path
+) -> None:
+    with site.visit(coarse_path) as visit:
+        page = visit.page
+        assert "clock\nglobaltimer, tick 32 ns" in page.locator(".top").inner_text()
+        for width in (900, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            visit.settle()
+            top = "() => document.querySelector('#lane-graph').getBoundingClientRect().y + scrollY"
+            before = page.evaluate(top)
+            visit.hover("lane-graph", 50.0, 3.5)
+            page.locator("#lane-readout data").first.wait_for()
+            assert "each \N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}32 ns" in (
+                page.locator("#lane-readout").text_content() or ""
+            )
+            assert page.evaluate(top) == before
+            page.mouse.move(5, 5)
+
+
 def has_look(page: Page, name: str) -> None:
     """Waits until the page's ground and the compute bars have the colours of a theme."""
     look = theme(name)

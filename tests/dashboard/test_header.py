@@ -27,11 +27,44 @@ def test_a_sound_run_has_its_conditions_and_no_losses(decode: Run) -> None:
         "model": "synthetic",
         "extent": "2 ranks \N{MULTIPLICATION SIGN} 4 blocks, 3 steps",
         "stamps": "register",
-        "tick": "1 ns",
+        "clock": "CLOCK_MONOTONIC, tick 1 ns",
         "verdict": "complete",
         "losses": "none",
     }
     assert (found["verdict"].tone, found["losses"].tone) == ("good", "good")
+
+
+@pytest.mark.parametrize(
+    ("clock", "value", "tone", "detail"),
+    [
+        (
+            {"name": "globaltimer", "tick_ns": 32},
+            "globaltimer, tick 32 ns",
+            "plain",
+            "\N{PLUS-MINUS SIGN} 32 ns",
+        ),
+        (
+            {"name": "globaltimer", "tick_ns": 0},
+            "globaltimer, tick unknown",
+            "poor",
+            "The run says 0. No unc",
+        ),
+        ({"name": "globaltimer"}, "globaltimer, tick unknown", "poor", "nothing is ranked"),
+        (None, "not known, tick unknown", "poor", "nothing is ranked"),
+    ],
+)
+def test_the_clock_has_its_tick_or_a_warning(
+    decode: Run, clock: object, value: str, tone: str, detail: str
+) -> None:
+    class Clocked:
+        manifest = {**decode.manifest, "clock": clock}
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(decode, name)
+
+    found = by_label(Clocked())["clock"]
+    assert (found.value, found.tone) == (value, tone)
+    assert detail in found.detail
 
 
 def test_losses_are_named_counted_and_toned_by_what_they_mean(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from builders import build_run_from_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +15,7 @@ from musetrace.dashboard.figures.block_lanes import MOST_BARS, block_lanes_figur
 from musetrace.dashboard.lane_spans import JobName, Lane, LaneChoice, LaneSpans, lane_spans
 from musetrace.dashboard.readout import describe, pointer_of, span_at
 from musetrace.errors import AnalysisError
-from musetrace.store import Run
+from musetrace.store import Run, open_run
 
 Row = tuple[int, int, int, int, int, int]  # rank, block, warp, job, begin, end
 
@@ -60,6 +63,19 @@ def test_a_row_is_a_block_of_a_rank_or_a_warp_of_a_block(decode: Run) -> None:
     assert all(warps.lanes[row].warp == warp for row, warp in zip(warps.row, warps.warp, strict=True))
 
 
+def test_spans_of_a_warp_that_begin_together_stay_in_the_order_of_their_slots(tmp_path: Path) -> None:
+    jobs = ("attention_compute", "attention_merge", "stop1_norm")
+    ends = (64, 32, 32)  # the second has no length
+    lines = [f"r0 s0 l0 layer=0 sliding b0 w4 {job} 32 {end}" for job, end in zip(jobs, ends, strict=True)]
+    run = open_run(build_run_from_text(tmp_path, "\n".join(reversed(lines)), blocks=1))
+    for choice in (LaneChoice(), LaneChoice(0, 0)):
+        spans = lane_spans(run, 0, 0, choice)
+        assert [spans.names[int(job)].job for job in spans.job] == list(jobs)
+        assert (
+            sum(len(trace.x) for trace in block_lanes_figure(spans, "light").data if trace.type == "bar") == 3
+        )
+
+
 def test_too_many_spans_leave_out_whole_blocks_and_say_so(decode: Run) -> None:
     everything = lane_spans(decode, 0, 1, LaneChoice())
     some = lane_spans(decode, 0, 1, LaneChoice(), most_spans=len(everything.job) // 2)
@@ -88,6 +104,8 @@ def made(rows: list[tuple[int, int, int, str]], lanes: int = 3, per_warp: bool =
         warp=np.zeros(len(rows), dtype=np.int64),
         job=np.array([kinds.index(kind) for *_, kind in rows], dtype=np.int64),
         names={number: JobName(f"a_{kind}", "a", kind) for number, kind in enumerate(kinds)},
+        uncertainty_ns=32,
+        below_tick=0,
         flagged=0,
         stride=1,
     )
@@ -175,7 +193,7 @@ def test_a_described_span_has_exact_integers() -> None:
     spans = made([(1, far, far + 2, "compute")])
     assert describe(spans, 0, 0.0) == {
         "job": "a_compute", "op": "a", "kind": "compute", "rank": 0, "block": 1, "warp": 0,
-        "begin_ns": far, "end_ns": far + 2, "dur_ns": 2, "hit": False,
+        "begin_ns": far, "end_ns": far + 2, "dur_ns": 2, "uncertainty_ns": 32, "hit": False,
     }  # fmt: skip
 
 

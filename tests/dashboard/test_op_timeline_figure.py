@@ -22,6 +22,11 @@ def row(op: str, kind: str, *times: int, blocks: int = 4, n: int = 12) -> dict[s
         "kind": kind,
         **dict(zip(COLUMNS, times, strict=True)),
         "dur_p50_ns": times[4] - times[1],
+        "dur_mean_ns": times[4] - times[1] + 7,
+        "begin_uncertainty_ns": 32,
+        "end_uncertainty_ns": 32,
+        "dur_uncertainty_ns": 32,
+        "dur_mean_uncertainty_ns": 9,
         "blocks": blocks,
         "blocks_total": 4,
         "n": n,
@@ -101,6 +106,23 @@ def test_hover_has_exact_integers_and_its_template_no_name() -> None:
         assert exact in texts
     assert "compute" not in bar.hovertemplate
     assert trace(figure, "compute", "scatter").hovertemplate == bar.hovertemplate
+
+
+def test_hover_says_what_the_clock_leaves_open_in_each_time() -> None:
+    def hover(**changed: int | None) -> str:
+        bar = trace(figure_of([{**row("a", "compute", 1, 2, 3, 4, 12, 16), **changed}]), "compute")
+        return "\n".join(bar.customdata[0]).replace("\N{NO-BREAK SPACE}", " ")
+
+    sign = "\N{PLUS-MINUS SIGN}"
+    for line in (
+        f"1   2   3  {sign} 32 ns",
+        f"4  12  16  {sign} 32 ns",
+        f"10 {sign} 32 ns",
+        f"17 {sign} 9 ns",
+    ):
+        assert line in hover(), line
+    unknown = dict.fromkeys(f"{name}_uncertainty_ns" for name in ("begin", "end", "dur", "dur_mean"))
+    assert hover(**unknown).count(f"{sign} unknown") == 4
 
 
 def test_stops_are_numbered_and_marked_where_their_wait_ends() -> None:

@@ -217,6 +217,39 @@ def test_the_readout_has_the_exact_times_of_the_span_under_the_pointer(tiny_path
         assert exact in text
 
 
+def test_the_notes_count_spans_below_the_tick_and_the_readout_has_its_uncertainty(tmp_path: Path) -> None:
+    text = """
+    r0 s0 l0 layer=0 sliding b0 w4 attention_compute 32000 35200
+    r0 s0 l0 layer=0 sliding b0 w4 attention_merge   35200 35200
+    """
+    meta = {"clock": {"name": "globaltimer", "tick_ns": 32}}
+    run = open_run(build_run_from_text(tmp_path, text, blocks=1, meta=meta))
+    lanes, note = op_view.draw_lanes(run, load(run), ("0", "0", "all"), "light")
+    for said in (note, op_view.draw_ops(run, "sliding", "all", "all", "light")[1]):
+        assert "; 1 shorter than the clock's tick" in said
+    bars = [trace for trace in lanes.data if trace.type == "bar"]
+    texts = [text for trace in bars for texts in trace.customdata for text in texts]
+    assert texts.count("\N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}32 ns") == 2, "both spans are drawn"
+    hover = {"points": [], "xvals": [3.2], "yvals": [4.5]}
+    readout = op_view.read_lane(load(run), hover, ("0", "0", "r0b0"))
+    assert readout[-1].children == "each \N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}32 ns"
+
+
+def test_the_first_view_does_not_hang_on_less_than_the_clock_can_tell(tmp_path: Path) -> None:
+    def first_kind(apart_ns: int, tick_ns: int | None) -> str:
+        text = f"""
+        r0 s0 l0 layer=0 sliding b0 w4 attention_compute 32000 35200
+        r0 s0 l1 layer=1 global  b0 w4 attention_compute 40000 {43200 + apart_ns}
+        """
+        meta = {"clock": {"name": "globaltimer", "tick_ns": tick_ns}}
+        folder = tmp_path / f"{apart_ns} {tick_ns}"
+        return Choices(open_run(build_run_from_text(folder, text, blocks=1, meta=meta))).default.kind
+
+    assert first_kind(63, 32) == "sliding"
+    assert first_kind(64, 32) == "global"
+    assert first_kind(1, None) == "global"
+
+
 def test_the_note_counts_what_is_left_out(tmp_path: Path) -> None:
     text = """
     r0 s0 l0 layer=0 sliding b0 w4 attention_compute 1000 2000

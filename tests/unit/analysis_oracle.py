@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
 
@@ -19,8 +20,34 @@ def percentile(values: list[int], percent: int) -> int | None:
     return None
 
 
-def tenths(name: str, values: list[int]) -> dict[str, int | None]:
-    return {f"{name}_p{percent}_ns": percentile(values, percent) for percent in (10, 50, 90)}
+Valued = tuple[int, tuple[int, int]]  # a value, and the step and launch that it is of
+
+
+def spread(name: str, found: list[Valued], tick: int | None) -> dict[str, int | None]:
+    """Percentiles and mean, and what the tick leaves open in them."""
+    values = [value for value, _ in found]
+    row = {f"{name}_p{percent}_ns": percentile(values, percent) for percent in (10, 50, 90)}
+    if not values:
+        return {
+            **row,
+            **dict.fromkeys(f"{name}_{x}_ns" for x in ("uncertainty", "mean", "mean_uncertainty")),
+        }
+    squares = sum(count**2 for count in Counter(launch for _, launch in found).values())
+    of_mean = None if tick is None else root(tick, squares, len(values))
+    return {
+        **row,
+        f"{name}_uncertainty_ns": tick,
+        f"{name}_mean_ns": math.floor(Fraction(sum(values), len(values)) + Fraction(1, 2)),
+        f"{name}_mean_uncertainty_ns": tick if len(set(values)) == 1 else of_mean,
+    }
+
+
+def root(tick: int, squares: int, n: int = 1) -> int:
+    """The smallest whole number that is not below ``tick * sqrt(squares) / n``."""
+    found = 0
+    while (found * n) ** 2 < tick**2 * squares:
+        found += 1
+    return found
 
 
 def op_kind(run: FakeRun, job: int) -> tuple[str, str]:
@@ -59,15 +86,16 @@ def op_timeline(
         if not mine:
             continue
         start = {key: launches[key[:3]].begin for key in mine}
-        begins = [min(x.begin for x in found) - start[key] for key, found in mine.items()]
-        ends = [max(x.begin + x.dur for x in found) - start[key] for key, found in mine.items()]
+        begins = [(min(x.begin for x in found) - start[key], key[1:3]) for key, found in mine.items()]
+        ends = [(max(x.begin + x.dur for x in found) - start[key], key[1:3]) for key, found in mine.items()]
+        durations = [(end - begin, key) for (begin, key), (end, _) in zip(begins, ends, strict=True)]
         rows.append(
             {
                 "op": name[0],
                 "kind": name[1],
-                **tenths("begin", begins),
-                **tenths("end", ends),
-                "dur_p50_ns": percentile([e - b for b, e in zip(begins, ends, strict=True)], 50),
+                **spread("begin", begins, run.tick_ns),
+                **spread("end", ends, run.tick_ns),
+                **spread("dur", durations, run.tick_ns),
                 "blocks": len({(key[0], key[3]) for key in mine}),
                 "blocks_total": run.blocks * len(run.ranks if rank is None else [rank]),
                 "n": len(mine),
@@ -76,33 +104,68 @@ def op_timeline(
     return rows, ignored
 
 
+def pieces(spans: list[Span]) -> int:
+    """In how many pieces the true union of some spans may be: what touches may lie apart."""
+    found, covered = 0, -1
+    for begin, end in sorted((x.begin, x.begin + x.dur) for x in spans):
+        found += begin >= covered
+        covered = max(covered, end)
+    return found
+
+
+def union(spans: list[Span], wall: set[int]) -> set[int]:
+    return wall & {time for x in spans for time in range(x.begin, x.begin + x.dur)}
+
+
+def clipped(launch: Launch, spans: list[Span]) -> list[Span]:
+    """The spans with what is outside of the launch cut off."""
+    edges = [[min(max(t, launch.begin), launch.end) for t in (x.begin, x.begin + x.dur)] for x in spans]
+    return [x._replace(begin=b, dur=e - b) for x, (b, e) in zip(spans, edges, strict=True)]
+
+
 def block_busy(
     run: FakeRun, kind: str | None, rank: int | None, step: int | None
-) -> tuple[list[dict[str, int]], int]:
+) -> tuple[list[dict[str, Any]], int]:
     launches, spans, ignored = in_scope(run, kind, rank, step)
     rows = []
     for one in run.ranks if rank is None else [rank]:
         for block in range(run.blocks):
-            row = dict.fromkeys(("launches", "wall_ns", "busy_ns", "loading_ns", "waiting_ns", "idle_ns"), 0)
+            row: dict[str, Any] = {"rank": one, "block": block, "launches": 0}
+            sums: dict[str, int] = dict.fromkeys(("wall", "busy", "loading", "waiting", "rest", "idle"), 0)
+            squares = dict(sums)
             for key, launch in launches.items():
                 mine = [x for x in spans if (x.rank, x.step, x.launch, x.block) == (*key, block)]
                 if key[0] != one or not (mine or launch.blocks >= run.blocks):
                     continue
-                covered: dict[str, set[int]] = defaultdict(set)
-                for x in mine:
-                    covered[op_kind(run, x.job)[1]].update(range(x.begin, x.begin + x.dur))
-                wall = set(range(launch.begin, launch.end))
-                busy = wall & set().union(*(covered[name] for name in BUSY))
-                loading = wall & (covered["load"] | covered["prefetch"])
                 row["launches"] += 1
-                row["wall_ns"] += len(wall)
-                row["busy_ns"] += len(busy)
-                row["loading_ns"] += len(loading - busy)
-                row["waiting_ns"] += len((wall & covered["wait"]) - busy - loading)
-                row["idle_ns"] += len(wall - busy)
+                for name, (length, differences) in times_of(run, launch, clipped(launch, mine)).items():
+                    sums[name] += length
+                    squares[name] += differences**2
+            for name in sums:
+                row[f"{name}_ns"] = sums[name]
+                row[f"{name}_uncertainty_ns"] = run.tick_ns and root(run.tick_ns, squares[name])
             if row["launches"]:
-                rows.append({"rank": one, "block": block, **row})
+                rows.append(row)
     return rows, ignored
+
+
+def times_of(run: FakeRun, launch: Launch, spans: list[Span]) -> dict[str, tuple[int, int]]:
+    """Each share of a block's time in a launch, and how many differences of stamps it is made of."""
+    kinds = [op_kind(run, x.job)[1] for x in spans]
+    busy = [x for x, kind in zip(spans, kinds, strict=True) if kind in BUSY]
+    loads = [x for x, kind in zip(spans, kinds, strict=True) if kind in ("load", "prefetch")]
+    waits = [x for x, kind in zip(spans, kinds, strict=True) if kind == "wait"]
+    wall = set(range(launch.begin, launch.end))
+    working, loading, waiting = (union(of, wall) for of in (busy, loads, waits))
+    n_busy, n_loading, n_all = (pieces(of) for of in (busy, busy + loads, busy + loads + waits))
+    return {
+        "wall": (len(wall), 1),
+        "busy": (len(working), n_busy),
+        "loading": (len(loading - working), n_busy + n_loading if loads else 0),
+        "waiting": (len(waiting - working - loading), n_loading + n_all if waits else 0),
+        "rest": (len(wall - working - loading - waiting), n_all + 1),
+        "idle": (len(wall - working), n_busy + 1),
+    }
 
 
 def stops(run: FakeRun, kind: str | None, step: int | None) -> tuple[list[dict[str, Any]], int]:
@@ -114,25 +177,26 @@ def stops(run: FakeRun, kind: str | None, step: int | None) -> tuple[list[dict[s
             by_rank = sent[x.step, x.launch]
             by_rank[x.rank] = max(by_rank.get(x.rank, -1), run.base_ns(x.rank, x.step) + x.begin + x.dur)
     judged = [by_rank for by_rank in sent.values() if len(by_rank) == len(run.ranks)]
-    if run.missing or len(run.ranks) < 2:
+    if run.missing or len(run.ranks) < 2 or run.tick_ns is None:
         judged = []
-    share: dict[int, Fraction] = defaultdict(Fraction)
+    last, tied = Counter[int](), Counter[int]()
     for by_rank in judged:
-        late = [one for one, end in by_rank.items() if end == max(by_rank.values())]
-        for one in late:
-            share[one] += Fraction(1, len(late) * len(judged))
+        # Certainly earlier than the latest is who is a whole tick before it.
+        late = [one for one, end in by_rank.items() if max(by_rank.values()) - end < (run.tick_ns or 0)]
+        (last if len(late) == 1 else tied).update(late)
     rows = []
     for one in run.ranks:
-        waits = [x.dur for x in spans if x.rank == one and x.job == wait]
+        waits = [(x.dur, (x.step, x.launch)) for x in spans if x.rank == one and x.job == wait]
         if waits:
             rows.append(
                 {
                     "stop": "stop1",
                     "rank": one,
                     "n": len(waits),
-                    **tenths("wait", waits),
+                    **spread("wait", waits, run.tick_ns),
                     "last_n": len(judged),
-                    "last_share": float(share[one]) if judged else None,
+                    "last_share": last[one] / len(judged) if judged else None,
+                    "tied_share": tied[one] / len(judged) if judged else None,
                 }
             )
     return rows, ignored
@@ -142,38 +206,80 @@ def ring_ahead(
     run: FakeRun, kind: str | None, rank: int | None, step: int | None
 ) -> tuple[list[dict[str, Any]], int]:
     launches, spans, ignored = in_scope(run, kind, rank, step)
-    ops = ["a", "b", "stop1"]  # those that compute, in job-table order
     rows = []
     for job in (0, 4, 5):  # a_load, b_prefetch, b_load
         own = run.job_table.jobs[job].op
-        ahead, between, during = [], [], []
+        found = []
         for key in launches:
             for block in range(run.blocks):
                 mine = [x for x in spans if (x.rank, x.step, x.launch, x.block) == (*key, block)]
                 loads = [x.begin for x in mine if x.job == job]
-                computes = {op: [x for x in mine if op_kind(run, x.job) == (op, "compute")] for op in ops}
-                if not loads or not computes[own]:
-                    continue
-                load, used = min(loads), min(x.begin for x in computes[own])
-                ends = [
-                    max(x.begin + x.dur for x in computes[op]) for op in ops if computes[op] and op != own
-                ]
-                begun = {op: min(x.begin for x in computes[op]) for op in ops if computes[op]}
-                begun = {op: begin for op, begin in begun.items() if begin <= load}
-                ahead.append(used - load)
-                between.append(sum(load < end <= used for end in ends))
-                during.append(max(begun, key=lambda op: begun[op]) if begun else None)
-        if ahead:
-            most = max([None, *ops], key=during.count)
-            rows.append(
-                {
-                    "load": run.job_table.jobs[job].name,
-                    "op": own,
-                    "n": len(ahead),
-                    **tenths("ahead", ahead),
-                    "ops_between_p50": percentile(between, 50),
-                    "during_op": most,
-                    "during_share": during.count(most) / len(during),
+                computes = {
+                    op: [x for x in mine if op_kind(run, x.job) == (op, "compute")] for op in RING_OPS
                 }
-            )
+                extents = {
+                    op: (min(x.begin for x in of), max(x.begin + x.dur for x in of))
+                    for op, of in computes.items()
+                    if of
+                }
+                if loads and own in extents:
+                    found.append((key[1:], min(loads), extents))
+        if found:
+            rows.append(load_row(run, job, own, found))
     return rows, ignored
+
+
+RING_OPS = ("a", "b", "stop1")  # those that compute, in job-table order
+Extents = dict[str, tuple[int, int]]
+
+
+def load_row(
+    run: FakeRun, job: int, own: str, found: list[tuple[tuple[int, int], int, Extents]]
+) -> dict[str, Any]:
+    tick = run.tick_ns
+    ahead = [(extents[own][0] - load, key) for key, load, extents in found]
+    ends = [
+        (load, extents[own][0], [end for op, (_, end) in extents.items() if op != own])
+        for _, load, extents in found
+    ]
+    between = [sum(load < end <= used for end in of) for load, used, of in ends]
+    row = {
+        "load": run.job_table.jobs[job].name,
+        "op": own,
+        "n": len(found),
+        **spread("ahead", ahead, tick),
+        "ops_between_p50": percentile(between, 50),
+    }
+    if tick is None:
+        names = ("ops_between_low_p50", "ops_between_high_p50", "during_op", "during_share")
+        return {**row, **dict.fromkeys((*names, "during_unclear_share"))}
+    least = [sum(end - load >= tick and used - end >= tick for end in of) for load, used, of in ends]
+    most = [sum(end - load > -tick and used - end > -tick for end in of) for load, used, of in ends]
+    during = Counter(
+        during_of({op: begin for op, (begin, _) in extents.items()}, load, tick) for _, load, extents in found
+    )
+    unclear = during.pop("unclear", 0)
+    (op, first), (_, second) = [*during.most_common(2), ("", 0), ("", 0)][:2]
+    told = first - second > unclear
+    return {
+        **row,
+        "ops_between_low_p50": percentile(least, 50),
+        "ops_between_high_p50": percentile(most, 50),
+        "during_op": op if told and op != "none" else None,
+        "during_share": first / len(found) if told else None,
+        "during_unclear_share": unclear / len(found),
+    }
+
+
+def during_of(begins: dict[str, int], load: int, tick: int) -> str:
+    """The op that began last before a load: ``none``, or ``unclear`` where moving times by less than a tick
+    each way could make it another one.
+    """
+    possible = {op for op, begin in begins.items() if begin - load < tick}
+    certain = {op for op, begin in begins.items() if load - begin >= tick}
+    if not possible:
+        return "none"
+    for op in certain:
+        if all(begins[op] - begins[other] >= tick for other in possible - {op}):
+            return op
+    return "unclear"

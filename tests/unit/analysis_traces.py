@@ -57,7 +57,8 @@ def runs(draw: st.DrawFn) -> FakeRun:
     blocks = draw(st.sampled_from([1, 1, 2, 3]))
     some = draw(launches(ranks, blocks))
     missing = draw(st.sampled_from([(), (), (5,)]))
-    return FakeRun(some, draw(spans(some, blocks)), blocks, ranks, missing)
+    tick_ns = draw(st.sampled_from([1, 1, 3, 32, None]))
+    return FakeRun(some, draw(spans(some, blocks)), blocks, ranks, missing, tick_ns=tick_ns)
 
 
 @st.composite

@@ -74,7 +74,11 @@ class FakeRun:
     ranks: tuple[int, ...]
     missing: tuple[int, ...] = ()
     job_table: JobTable = field(default_factory=small_table)
-    manifest: dict[str, Any] = field(default_factory=lambda: {"clock": {"name": "test", "tick_ns": 32}})
+    tick_ns: int | None = 1
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return {"clock": {"name": "test", "tick_ns": self.tick_ns}}
 
     @property
     def losses(self) -> dict[str, Any]:

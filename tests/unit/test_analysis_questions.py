@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +13,17 @@ from musetrace import analysis
 from musetrace.errors import AnalysisError
 from tests.unit import analysis_oracle as oracle
 from tests.unit.analysis_traces import questions, runs
-from tests.unit.fake_run import FakeRun, Launch, Span
+from tests.unit.fake_run import UNKNOWN_JOB, FakeRun, Launch, Span, small_table
 
 EMPTY = FakeRun([], [], blocks=4, ranks=())
 Question = tuple[FakeRun, dict[str, Any]]
 
 
-def check(table: pa.Table, expected: tuple[list[dict[str, Any]], int]) -> None:
+def check(run: FakeRun, table: pa.Table, expected: tuple[list[dict[str, Any]], int]) -> None:
     rows, ignored = expected
     assert table.to_pylist() == rows
     assert analysis.ignored_spans(table) == ignored
-    assert table.schema.metadata[b"tick_ns"] == b"32"
+    assert table.schema.metadata[b"tick_ns"] == str(run.tick_ns or "unknown").encode()
 
 
 @given(questions())
@@ -30,7 +31,7 @@ def check(table: pa.Table, expected: tuple[list[dict[str, Any]], int]) -> None:
 def test_op_timeline_is_the_oracles(question: Question) -> None:
     run, scope = question
     expected = oracle.op_timeline(run, scope["layer_kind"], scope["rank"], scope["step"])
-    check(analysis.op_timeline(run, **scope), expected)
+    check(run, analysis.op_timeline(run, **scope), expected)
 
 
 @given(questions())
@@ -38,10 +39,10 @@ def test_op_timeline_is_the_oracles(question: Question) -> None:
 def test_block_busy_is_the_oracles(question: Question) -> None:
     run, scope = question
     table = analysis.block_busy(run, **scope)
-    check(table, oracle.block_busy(run, scope["layer_kind"], scope["rank"], scope["step"]))
+    check(run, table, oracle.block_busy(run, scope["layer_kind"], scope["rank"], scope["step"]))
     for row in table.to_pylist():
         assert row["busy_ns"] + row["idle_ns"] == row["wall_ns"]
-        assert 0 <= row["loading_ns"] + row["waiting_ns"] <= row["idle_ns"]
+        assert row["loading_ns"] + row["waiting_ns"] + row["rest_ns"] == row["idle_ns"]
 
 
 @given(questions())
@@ -51,12 +52,7 @@ def test_stops_are_the_oracles(question: Question) -> None:
     if scope["rank"] is not None:
         scope = {"layer_kind": None, "step": None}
     table = analysis.stops(run, layer_kind=scope["layer_kind"], step=scope["step"])
-    rows, ignored = oracle.stops(run, scope["layer_kind"], scope["step"])
-    for row in rows:
-        row["last_share"] = (
-            row["last_share"] if row["last_share"] is None else pytest.approx(row["last_share"])
-        )
-    check(table, (rows, ignored))
+    check(run, table, oracle.stops(run, scope["layer_kind"], scope["step"]))
 
 
 @given(questions())
@@ -64,7 +60,7 @@ def test_stops_are_the_oracles(question: Question) -> None:
 def test_ring_ahead_is_the_oracles(question: Question) -> None:
     run, scope = question
     expected = oracle.ring_ahead(run, scope["layer_kind"], scope["rank"], scope["step"])
-    check(analysis.ring_ahead(run, **scope), expected)
+    check(run, analysis.ring_ahead(run, **scope), expected)
 
 
 @given(runs())
@@ -76,15 +72,15 @@ def test_launch_times_are_the_oracles(run: FakeRun) -> None:
     for kind in dict.fromkeys(x.kind for x in stamped):
         mine = [x for x in stamped if x.kind == kind]
         pairs = [(x, after.get((x.rank, x.step, x.launch + 1))) for x in mine]
-        gaps = [successor.begin - x.end for x, successor in pairs if successor]
+        gaps = [(successor.begin - x.end, (x.step, x.launch)) for x, successor in pairs if successor]
         rows.append(
             {
                 "kind": kind,
                 "layers": len({x.layer for x in mine}),
                 "n": len(mine),
-                **oracle.tenths("launch", [x.end - x.begin for x in mine]),
+                **oracle.spread("launch", [(x.end - x.begin, (x.step, x.launch)) for x in mine], run.tick_ns),
                 "gap_n": len(gaps),
-                **oracle.tenths("gap", gaps),
+                **oracle.spread("gap", gaps, run.tick_ns),
             }
         )
     assert analysis.launch_times(run).to_pylist() == rows
@@ -92,10 +88,14 @@ def test_launch_times_are_the_oracles(run: FakeRun) -> None:
 
 def test_step_times_tell_device_and_host_apart() -> None:
     steps = [Launch(0, step, 0, 0, "sliding", 10, 100 + step, 1) for step in range(10)]
-    device, host = analysis.step_times(FakeRun(steps, [], 1, (0,))).to_pylist()
-    assert device == {"clock": "device", "n": 10, "step_p10_ns": 100, "step_p50_ns": 104, "step_p90_ns": 108}
-    # The fake's host clock: 40 ns for step 0, 7 ns more for each step after it.
-    assert host == {"clock": "host", "n": 10, "step_p10_ns": 40, "step_p50_ns": 68, "step_p90_ns": 96}
+    device, host = analysis.step_times(FakeRun(steps, [], 1, (0,), tick_ns=32)).to_pylist()
+    times = ("step_p10_ns", "step_p50_ns", "step_p90_ns", "step_mean_ns")
+    assert [device[name] for name in ("clock", "n", *times)] == ["device", 10, 100, 104, 108, 105]
+    # 32 / sqrt(10) is 10.1; the host's times are no stamps.
+    assert (device["step_uncertainty_ns"], device["step_mean_uncertainty_ns"]) == (32, 11)
+    assert (host["step_uncertainty_ns"], host["step_mean_uncertainty_ns"]) == (None, None)
+    # The fake's host clock: 40 ns for step 0, 7 ns more for each step after it; the mean is 71.5.
+    assert [host[name] for name in ("clock", "n", *times)] == ["host", 10, 40, 68, 96, 72]
 
 
 @pytest.mark.parametrize(
@@ -178,26 +178,98 @@ def test_a_ring_boundary_is_an_end_after_the_load_and_not_after_the_compute() ->
     assert between(Span(0, 0, 0, 0, 6, 30, 0)) == 0  # b's own end is no boundary
 
 
+def last(*send_ends: int, tick_ns: int | None = 1) -> tuple[list[float | None], list[float | None]]:
+    """``last_share`` and ``tied_share`` by rank, of one launch. A step begins 2 ns later on each rank."""
+    launches = [Launch(rank, 0, 0, 0, "sliding", 1, 99, 1) for rank in range(len(send_ends))]
+    spans = [Span(rank, 0, 0, 0, 7, 10, end - 10) for rank, end in enumerate(send_ends)]
+    spans += [Span(rank, 0, 0, 0, 8, 20, 5) for rank in range(len(send_ends))]
+    table = analysis.stops(FakeRun(launches, spans, 1, tuple(range(len(send_ends))), tick_ns=tick_ns))
+    return table["last_share"].to_pylist(), table["tied_share"].to_pylist()
+
+
 def test_the_last_rank_is_the_one_whose_send_ends_last_on_the_common_clock() -> None:
-    def last(*send_ends: int) -> list[float]:
-        launches = [Launch(rank, 0, 0, 0, "sliding", 1, 99, 1) for rank in range(len(send_ends))]
-        spans = [Span(rank, 0, 0, 0, 7, 10, end - 10) for rank, end in enumerate(send_ends)]
-        spans += [Span(rank, 0, 0, 0, 8, 20, 5) for rank in range(len(send_ends))]
-        run = FakeRun(launches, spans, 1, tuple(range(len(send_ends))))
-        return analysis.stops(run)["last_share"].to_pylist()
-
-    # The fake's steps begin 2 ns later on each rank.
-    assert last(20, 20) == [0, 1]
-    assert last(23, 20) == [1, 0]
-    assert last(22, 20) == [0.5, 0.5]
-    assert last(24, 22, 18) == [0.5, 0.5, 0]
-    assert last(24) == [None]
+    assert last(20, 20) == ([0, 1], [0, 0])
+    assert last(23, 20) == ([1, 0], [0, 0])
+    assert last(22, 20) == ([0, 0], [1, 1])
+    assert last(24, 22, 18) == ([0, 0, 0], [1, 1, 0])
+    assert last(24) == ([None], [None])
 
 
-def test_a_load_is_issued_during_the_op_that_began_with_it() -> None:
-    spans = [Span(0, 0, 0, 0, 2, 20, 5), Span(0, 0, 0, 0, 5, 20, 5), Span(0, 0, 0, 0, 6, 30, 5)]
-    run = FakeRun([Launch(0, 0, 0, 0, "sliding", 1, 99, 1)], spans, 1, (0,))
-    assert analysis.ring_ahead(run)["during_op"].to_pylist() == ["a"]
+def test_no_rank_is_last_by_less_than_a_tick_or_by_a_clock_of_unknown_tick() -> None:
+    assert last(53, 20, tick_ns=32) == ([0, 0], [1, 1])  # 31 ns later
+    assert last(54, 20, tick_ns=32) == ([1, 0], [0, 0])
+    assert last(99, 80, 20, tick_ns=32) == ([0, 0, 0], [1, 1, 0])
+    assert last(90, 20, tick_ns=None) == ([None, None], [None, None])
+
+
+def during(
+    a_begin: int, load_begin: int, tick_ns: int | None
+) -> tuple[str | None, float | None, float | None]:
+    """During which op b_load begins, in which share, and the share in which it is not clear."""
+    spans = [Span(0, 0, 0, 0, 2, a_begin, 5), Span(0, 0, 0, 0, 5, load_begin, 5), Span(0, 0, 0, 0, 6, 400, 5)]
+    run = FakeRun([Launch(0, 0, 0, 0, "sliding", 1, 999, 1)], spans, 1, (0,), tick_ns=tick_ns)
+    (row,) = analysis.ring_ahead(run).to_pylist()
+    return row["during_op"], row["during_share"], row["during_unclear_share"]
+
+
+def test_a_load_is_issued_during_the_op_that_began_a_tick_before_it() -> None:
+    assert during(20, 21, 1) == ("a", 1, 0)
+    assert during(20, 52, 32) == ("a", 1, 0)
+    assert during(20, 51, 32) == (None, None, 1)
+    assert during(52, 20, 32) == (None, 1, 0)  # before any compute
+    assert during(51, 20, 32) == (None, None, 1)
+    assert during(20, 300, None) == (None, None, None)
+
+
+def test_op_boundaries_within_a_tick_are_a_range() -> None:
+    def crossed(a_end: int) -> list[int | None]:
+        spans = [
+            Span(0, 0, 0, 0, 2, 10, a_end - 10),
+            Span(0, 0, 0, 0, 5, 100, 5),
+            Span(0, 0, 0, 0, 6, 300, 5),
+        ]
+        run = FakeRun([Launch(0, 0, 0, 0, "sliding", 1, 999, 1)], spans, 1, (0,), tick_ns=32)
+        (row,) = analysis.ring_ahead(run).to_pylist()
+        return [row[f"ops_between_{name}p50"] for name in ("low_", "", "high_")]
+
+    assert crossed(200) == [1, 1, 1]
+    assert crossed(300) == [0, 1, 1]  # ends in the tick in which b begins
+    assert crossed(320) == [0, 0, 1]
+    assert crossed(332) == [0, 0, 0]
+    assert crossed(120) == [0, 1, 1]  # ends less than a tick after the load begins
+    assert crossed(68) == [0, 0, 0]
+
+
+def test_spans_shorter_than_the_tick_are_counted_and_kept() -> None:
+    lengths = (0, 0, 31, 32, 33)
+    spans = [Span(0, 0, 0, block, 2, 100, length) for block, length in enumerate(lengths)]
+    launches = [Launch(0, 0, 0, 0, "sliding", 1, 999, 5)]
+    for tick_ns, below in ((32, 3), (1, 2), (None, None)):
+        run = FakeRun(launches, spans, 5, (0,), tick_ns=tick_ns)
+        for question in (analysis.op_timeline, analysis.block_busy, analysis.ring_ahead, analysis.stops):
+            assert analysis.below_tick_spans(question(run)) == below
+        assert analysis.op_timeline(run)["n"].to_pylist() == [5]
+
+
+def test_an_instant_is_not_a_span_shorter_than_the_tick() -> None:
+    table = small_table()
+    jobs = (replace(table.jobs[0], instant=True), *table.jobs[1:])
+    spans = [Span(0, 0, 0, 0, 0, 100, 0), Span(0, 0, 0, 0, 2, 100, 0), Span(0, 0, 0, 0, UNKNOWN_JOB, 100, 0)]
+    launches = [Launch(0, 0, 0, 0, "sliding", 1, 999, 1)]
+    run = FakeRun(launches, spans, 1, (0,), job_table=replace(table, jobs=jobs), tick_ns=32)
+    assert analysis.below_tick_spans(analysis.block_busy(run)) == 2
+
+
+def test_a_run_whose_every_span_and_launch_has_no_length_is_answered() -> None:
+    launches = [Launch(rank, 0, 0, 0, "sliding", 1, 1, 1) for rank in (0, 1)]
+    spans = [Span(rank, 0, 0, 0, job, 1, 0) for rank in (0, 1) for job in range(12)]
+    run = FakeRun(launches, spans, 1, (0, 1), tick_ns=32)
+    assert {row["dur_mean_ns"] for row in analysis.op_timeline(run).to_pylist()} == {0}
+    assert {row["dur_mean_uncertainty_ns"] for row in analysis.op_timeline(run).to_pylist()} == {32}
+    assert {(row["wall_ns"], row["idle_ns"]) for row in analysis.block_busy(run).to_pylist()} == {(0, 0)}
+    assert analysis.launch_times(run)["launch_p50_ns"].to_pylist() == [0]
+    assert analysis.stops(run)["wait_p50_ns"].to_pylist() == [0, 0]
+    assert analysis.ring_ahead(run)["ahead_p50_ns"].to_pylist() == [0, 0, 0]
 
 
 def test_there_is_no_gap_between_launches_of_two_steps() -> None:

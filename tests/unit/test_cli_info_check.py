@@ -38,7 +38,8 @@ def test_info_says_what_the_run_is(tmp_path: Path, capsys: Out) -> None:
     page = printed(capsys, "info", run, "--width", "90")
     for line in (
         "id       000102030405060708090a0b0c0d0e0f\n",
-        "stamps   register, clock CLOCK_MONOTONIC, tick 1 ns\n",
+        "stamps   register\n",
+        "clock    CLOCK_MONOTONIC, tick 1 ns: times are \N{PLUS-MINUS SIGN}1 ns, ",
         "run      2 ranks x 4 blocks, 3 steps, 36 launches, 3,840 spans\n",
         "jobs     figure, 41 jobs in 82 slots\n",
     ):

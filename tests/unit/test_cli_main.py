@@ -209,7 +209,9 @@ def test_a_terminal_without_utf8_gets_ascii(run_cli: RunCli, run_folder: Path) -
     assert "#" in plain.stdout
     assert max(map(len, plain.stdout.splitlines())) <= 100
     fancy = run_cli("report", run_folder, env={"PYTHONIOENCODING": "utf-8", "PYTHONUTF8": "1"})
-    assert len(fancy.stdout) == len(plain.stdout)
+    assert len(fancy.stdout.splitlines()) == len(plain.stdout.splitlines())
+    assert "\N{PLUS-MINUS SIGN} ns" in fancy.stdout
+    assert "+- ns" in plain.stdout
 
 
 def test_reading_a_run_loads_neither_torch_nor_the_dashboard(run_folder: Path) -> None:

@@ -98,6 +98,7 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "conditions",
         "scope",
         "ignored_spans",
+        "below_tick_spans",
         "steps",
         "launches",
         "ops",
@@ -160,13 +161,28 @@ def test_blocks_of_a_large_run_are_summed_up(here: Path, capsys: Out) -> None:
     ]
     build_run_from_text(here / "run", "\n".join(lines), blocks=20)
     page = report(capsys)
-    rows = [line.split() for line in page.partition("\nblocks:")[2].splitlines()[2:5]]
-    # 20 blocks work 10, 20 ... 200 ns of the launch's 200.
-    assert [(row[1], " ".join(row[2:-8])) for row in rows] == [
+    rows = [line.split() for line in page.partition("\nrank block")[2].splitlines()[1:4]]
+    # 20 blocks work 10, 20 ... 200 ns of the launch's 200; no other is tied with them.
+    assert [(row[1], " ".join(row[2:-9])) for row in rows] == [
         ("19", "busiest"),
         ("9", "median"),
         ("0", "least busy"),
     ]
+    assert [row[-9] for row in rows] == ["0", "0", "0"]
+
+
+def test_a_job_that_the_table_does_not_name_is_a_row_of_its_own(here: Path, capsys: Out) -> None:
+    from tests.builders import JournalBuilder, launch_at, small_table
+
+    builder = JournalBuilder(here / "run", small_table(), 1)
+    launch = launch_at(0, 0)
+    launch.slots[0, 10:12] = launch.header_ns[0] + 2, launch.header_ns[0] + 6
+    builder.launch(launch)
+    builder.end()
+    assert "\njob#32773 compute " in report(capsys)
+    assert "unknown_job             1  " in report(capsys)
+    (row,) = (row for row in report_json(capsys)["ops"]["sliding"] if row["op"] == "job#32773")
+    assert (row["n"], row["dur_p50_ns"]) == (1, 4)
 
 
 def test_losses_come_last_and_flagged_spans_are_counted(here: Path, capsys: Out) -> None:
@@ -200,7 +216,7 @@ def test_a_run_without_stamps_has_host_times(here: Path, capsys: Out) -> None:
     builder.step(0, begin_ns=1_000, end_ns=8_000)
     builder.end()
     page = report(capsys)
-    assert "host 1  7.00 7.00 7.00\n" in page
+    assert "host 1  7.00 7.00 7.00 7.00    -\n" in page
     assert "no launch left a stamp" in page
 
 

@@ -277,6 +277,26 @@ def test_spans_that_begin_together_stay_in_the_order_of_launch_and_slot(tmp_path
     assert rows == [(block, launch, pair) for block in range(3) for launch in range(20) for pair in range(8)]
 
 
+@pytest.mark.parametrize("slot_bytes", [4, 8])
+def test_ties_within_a_tick_are_sound_spans_in_the_order_of_their_slots(
+    tmp_path: Path, slot_bytes: int
+) -> None:
+    # One warp: a wait of no length, then work that begins in the same tick; another block has them reversed.
+    text = f"""
+    r0 s0 l0 layer=0 sliding b0 w1 norm      {T0} {T0 + 32}
+    r0 s0 l0 layer=0 sliding b0 w1 gemm_wait {T0} {T0}
+    r0 s0 l0 layer=0 sliding b1 w1 gemm_wait {T0} {T0 + 32}
+    r0 s0 l0 layer=0 sliding b1 w1 norm      {T0} {T0}
+    """
+    run = open_run(build_run_from_text(tmp_path / "r", text, small_table(), blocks=2, slot_bytes=slot_bytes))
+    rows = [
+        tuple(row[name] for name in ("block", "job", "begin", "dur", "flag"))
+        for row in run.spans(0, 0).to_pylist()
+    ]
+    assert rows == [(0, 1, 0, 0, 0), (0, 2, 0, 32, 0), (1, 1, 0, 32, 0), (1, 2, 0, 0, 0)]
+    assert {count for count in run.losses.values() if isinstance(count, int)} == {0}
+
+
 def test_a_step_with_nothing_but_losses_is_there(tmp_path: Path) -> None:
     builder = JournalBuilder(tmp_path, small_table(), blocks=1)
     builder.loss(0, 0, 2)
