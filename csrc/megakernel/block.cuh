@@ -121,7 +121,8 @@ __device__ __forceinline__ Job pick_job(std::uint32_t which) {
 }
 
 // What all warps have, whatever the parameters are.
-// kStampRegisters: 3 for the group, 1 for the others (muse_hopper_jobs.h).
+// kStampRegisters: 1 for warps 0 to 3, and kByPage for the group, which has three pages of stamps and no registers to
+// spare for as many.
 template <StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
 struct WarpBase {
     SharedMemory& shared;

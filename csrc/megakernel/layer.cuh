@@ -80,6 +80,7 @@ __device__ __forceinline__ void group(W& w) {
         } else if (phase == ops::kQkv) {
             ops::Qkv::group(w);
         } else {
+            if (phase == ops::kUnpooler) w.stamps.flush_page(1);
             ops::all_reduce(w, phase == ops::kOProj ? ops::kStop1 : is_layer() ? ops::kStop5 : ops::kEntryStop);
         }
     } while (++w.phase < ops::end_phase(w));

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_layer(const __grid_cons
         run_single<kMode, kDelays>(params, shared, warp);
     } else {
         sync::take_registers<kGroupRegisters>();
-        auto w = make_warp<kMode, kDelays, abi::max_registers<MuseHopper>()>(params, shared, warp);
+        auto w = make_warp<kMode, kDelays, kByPage>(params, shared, warp);
         if (params.kind == LaunchKind::kLayer) {
             w.template job<MuseHopper::attention_prefetch>([&] { ops::Attention::prefetch(w); });
         }

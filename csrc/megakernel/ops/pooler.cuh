@@ -25,8 +25,12 @@ struct Pooler {
     template <class W>
     static __device__ __forceinline__ void group(W& w) {
         const PoolShare& share = w.shared.shares.pool;
-        if (share.pairs() == 0) return;
+        if (share.pairs() == 0) {
+            w.stamps.flush_page(0);
+            return;
+        }
         if (share.router.size() != 0) route(w, share, w.shape().hidden / w.plan().pool_slices);
+        w.stamps.flush_page(0);
         sum_slices(w, share);
     }
 

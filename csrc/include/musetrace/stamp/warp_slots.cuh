@@ -5,6 +5,7 @@
 //   put_word(slot, word)   32 bits that are no time
 //   overflow()             a stamp that has no slot
 //   flush()                once, behind the warp's last stamp, where the warp waits anyway
+//   flush_page(page)       for kByPage, see there
 //
 // Slots are those of the warp's run, and are not checked here.
 #pragma once
@@ -19,6 +20,11 @@ using abi::StampMode;
 template <class Table, StampMode kMode, std::uint32_t kRegisters, std::uint32_t kRole>
 class WarpSlots;
 
+// In place of a number of registers: one, for one page of 32 slots after the other. The kernel calls flush_page(page)
+// behind the last stamp of each page but the last, which flush() writes; a stamp of another page than the next to be
+// flushed would be filed under the wrong job. For warps that have no register to spare.
+inline constexpr std::uint32_t kByPage = 0;
+
 template <class Table, std::uint32_t kRegisters, std::uint32_t kRole>
 class WarpSlots<Table, StampMode::kOff, kRegisters, kRole> {
   public:
@@ -29,6 +35,7 @@ class WarpSlots<Table, StampMode::kOff, kRegisters, kRole> {
     MUSETRACE_FN void put_word(std::uint32_t, std::uint32_t) {}
     MUSETRACE_FN void overflow() {}
     MUSETRACE_FN void flush() {}
+    MUSETRACE_FN void flush_page(std::uint32_t) {}
 };
 
 template <class Table, std::uint32_t kRegisters, std::uint32_t kRole>
@@ -60,6 +67,7 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole> {
         if (slots_ != nullptr) region_.count_overflow(block_);
     }
     MUSETRACE_FN void flush() {}
+    MUSETRACE_FN void flush_page(std::uint32_t) {}
 
   private:
     // Opaque, or the compiler would work out the address of every stamp of a loop before the loop, and spill.
@@ -75,6 +83,72 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole> {
     std::uint64_t* slots_;
 };
 
+#if defined(__CUDACC__)
+namespace detail {
+
+// What a register keeps that holds no time yet: no time of a clock that ticks in even numbers.
+inline constexpr std::uint32_t kEmpty = 1;
+MUSETRACE_FN std::uint32_t slot_of_kept(std::uint32_t kept) { return kept == kEmpty ? 0 : low_half(kept); }
+
+// A read that only the lane of the slot does: the predicate costs one instruction, the read one, and nothing waits for
+// its value. Of a read by all lanes the compiler would make one of the uniform datapath where it can, which takes
+// longer and is overtaken by later ones.
+MUSETRACE_FN void read_clock_if(bool here, std::uint32_t& kept) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("{ .reg .pred here; setp.ne.u32 here, %1, 0; @here mov.u32 %0, %%globaltimer_lo; }"
+                 : "+r"(kept)
+                 : "r"(static_cast<std::uint32_t>(here))
+                 : "memory");
+#endif
+}
+
+// Without it the compiler would keep a predicate for each of the 32 lanes through the whole kernel, and spill.
+MUSETRACE_FN void forget_predicates(std::uint32_t& lane) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(lane));
+#endif
+}
+
+}  // namespace detail
+
+template <class Table, std::uint32_t kRole>
+class WarpSlots<Table, StampMode::kRegister, kByPage, kRole> {
+  public:
+    // The region outlives this, in shared memory at best.
+    MUSETRACE_FN WarpSlots(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
+        : region_(region), block_(block), warp_(warp), lane_(detail::lane_id()) {}
+    MUSETRACE_FN void put(std::uint32_t slot) {
+        detail::forget_predicates(lane_);
+        detail::read_clock_if(lane_ == slot % abi::kLanesPerWarp, kept_);
+    }
+    MUSETRACE_FN void put_both(std::uint32_t slot, std::uint32_t other) {
+        detail::forget_predicates(lane_);
+        const bool here = lane_ == slot % abi::kLanesPerWarp || lane_ == other % abi::kLanesPerWarp;
+        detail::read_clock_if(here, kept_);
+    }
+    MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) { put_both(slot, other); }
+    MUSETRACE_FN void overflow() {
+        if (lane_ == 0 && slot_run<Table, kRole>(warp_).count != 0) region_.count_overflow(block_);
+    }
+    MUSETRACE_FN void flush_page(std::uint32_t page) {
+        const SlotRun run = slot_run<Table, kRole>(warp_);
+        if (region_.base != nullptr && page * abi::kLanesPerWarp < run.count) {
+            std::uint32_t* slots = region_.template slots<std::uint32_t>(block_) + run.first;
+            slots[page * abi::kLanesPerWarp + lane_] = detail::slot_of_kept(kept_);
+        }
+        kept_ = detail::kEmpty;
+    }
+    MUSETRACE_FN void flush() { flush_page(abi::max_registers<Table>() - 1); }
+
+  private:
+    std::uint32_t kept_ = detail::kEmpty;
+    const StampRegion& region_;
+    std::uint32_t block_;
+    std::uint32_t warp_;
+    std::uint32_t lane_;
+};
+#endif
+
 template <class Table, std::uint32_t kRegisters, std::uint32_t kRole>
 class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
   public:
@@ -88,9 +162,10 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
     MUSETRACE_FN void put(std::uint32_t slot) { put_both(slot, slot); }
     MUSETRACE_FN void put_both(std::uint32_t slot, std::uint32_t other) {
 #if defined(__CUDA_ARCH__)
-        forget_predicates();
+        detail::forget_predicates(lane_);
 #pragma unroll
-        for (std::uint32_t i = 0; i < kRegisters; ++i) read_clock_if(is_here(i, slot) || is_here(i, other), kept_[i]);
+        for (std::uint32_t i = 0; i < kRegisters; ++i)
+            detail::read_clock_if(is_here(i, slot) || is_here(i, other), kept_[i]);
 #else
         kept_[slot] = kept_[other] = low_half(stamp_clock_ns());
 #endif
@@ -98,12 +173,12 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
     // As put_both, with fewer instructions where the compiler does not know the slots.
     MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) {
 #if defined(__CUDA_ARCH__)
-        forget_predicates();
+        detail::forget_predicates(lane_);
         const std::uint32_t to_slot = slot - lane_, to_other = other - lane_;
 #pragma unroll
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
             const std::uint32_t before = i * abi::kLanesPerWarp;
-            read_clock_if(to_slot == before || to_other == before, kept_[i]);
+            detail::read_clock_if(to_slot == before || to_other == before, kept_[i]);
         }
 #else
         put_both(slot, other);
@@ -111,7 +186,7 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
     }
     MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
 #if defined(__CUDA_ARCH__)
-        forget_predicates();
+        detail::forget_predicates(lane_);
 #pragma unroll
         for (std::uint32_t i = 0; i < kRegisters; ++i) kept_[i] = is_here(i, slot) ? word : kept_[i];
 #else
@@ -131,21 +206,10 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
         for (std::uint32_t i = 0; i < run.count; ++i) slots[i] = kept_[i];
 #endif
     }
+    MUSETRACE_FN void flush_page(std::uint32_t) {}
 
   private:
 #if defined(__CUDA_ARCH__)
-    // No time of a clock that ticks in even numbers.
-    static constexpr std::uint32_t kEmpty = 1;
-
-    // A read that only the lane of the slot does: the predicate costs one instruction, the read one, and nothing waits
-    // for its value. Of a read by all lanes the compiler would make one of the uniform datapath where it can, which
-    // takes longer and is overtaken by later ones.
-    MUSETRACE_FN static void read_clock_if(bool here, std::uint32_t& kept) {
-        asm volatile("{ .reg .pred here; setp.ne.u32 here, %1, 0; @here mov.u32 %0, %%globaltimer_lo; }"
-                     : "+r"(kept)
-                     : "r"(static_cast<std::uint32_t>(here))
-                     : "memory");
-    }
     MUSETRACE_FN bool is_here(std::uint32_t i, std::uint32_t slot) const {
         if constexpr (kRegisters == 1) return lane_ == slot;
         return slot / abi::kLanesPerWarp == i && lane_ == slot % abi::kLanesPerWarp;
@@ -158,22 +222,20 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
     template <std::uint32_t kRegister = 0>
     MUSETRACE_FN void clear() {
         if constexpr (kRegister < kRegisters) {
-            kept_[kRegister] = holds_word<kRegister>() ? 0 : kEmpty;
+            kept_[kRegister] = holds_word<kRegister>() ? 0 : detail::kEmpty;
             clear<kRegister + 1>();
         }
     }
     template <std::uint32_t kRegister = 0>
     MUSETRACE_FN void copy(std::uint32_t* slots, std::uint32_t count) const {
         if constexpr (kRegister < kRegisters) {
-            const std::uint32_t kept = kept_[kRegister], time = kept == kEmpty ? 0 : low_half(kept);
+            const std::uint32_t kept = kept_[kRegister], time = detail::slot_of_kept(kept);
             if (kRegister * abi::kLanesPerWarp < count) {
                 slots[kRegister * abi::kLanesPerWarp + lane_] = holds_word<kRegister>() ? kept : time;
             }
             copy<kRegister + 1>(slots, count);
         }
     }
-    // Opaque, or the compiler would keep a predicate for each of the 32 lanes through the whole kernel, and spill.
-    MUSETRACE_FN void forget_predicates() { asm volatile("" : "+r"(lane_)); }
 #endif
 
 #if defined(__CUDACC__)

@@ -37,6 +37,7 @@ class WarpStamps {
     template <class... Ignored>
     MUSETRACE_FN void stamp_both(Ignored&&...) {}
     MUSETRACE_FN void flush() {}
+    MUSETRACE_FN void flush_page(std::uint32_t) {}
 };
 
 #else
@@ -86,6 +87,7 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole> {
 
   public:
     using Slots::flush;
+    using Slots::flush_page;
     MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
         : Slots(region, block, warp) {}
 
@@ -156,9 +158,9 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole> {
         constexpr abi::Role kOwner = Table::kRoles[Place::kJobOfTable.role];
         static_assert(kOwner.owner == abi::kWarp, "the block owns this job: stamp it with KernelStamps");
         static_assert(kRole == kAnyRole || kRole == Place::kJobOfTable.role, "the job is one of another role");
-        static_assert(
-            kMode != StampMode::kRegister || Place::slot(Place::kIterations) <= kRegisters * abi::kLanesPerWarp,
-            "this warp has no slots for the job");
+        static_assert(kMode != StampMode::kRegister || kRegisters == kByPage ||
+                          Place::slot(Place::kIterations) <= kRegisters * abi::kLanesPerWarp,
+                      "this warp has no slots for the job");
     }
     template <std::uint32_t kJob>
     MUSETRACE_FN void put(std::uint32_t iteration, std::uint32_t edge) {
