@@ -10,7 +10,7 @@ import ctypes
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,26 @@ class Job:
 
 
 @dataclass(frozen=True)
+class KernelShape:
+    """One kernel of a run, whose table is a part of the run's: ``slots`` of a block, from ``first_pair`` on.
+
+    ``blocks`` are those of its grid.
+    """
+
+    name: str
+    blocks: int
+    slots: int
+    warps_per_block: int
+    first_pair: int
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> KernelShape:
+        """Inverse of :func:`dataclasses.asdict`."""
+        numbers = ("blocks", "slots", "warps_per_block", "first_pair")
+        return cls(str(data["name"]), *(int(data[number]) for number in numbers))
+
+
+@dataclass(frozen=True)
 class JobTable:
     """The jobs of a kernel and where their stamps stand.
 
@@ -90,6 +110,9 @@ class JobTable:
     of job ``job_of_pair`` on warp ``warp_of_pair``; -1 marks a pair that no job uses, and the warp of a job
     that the block owns. Where ``payload_of_pair`` is set, the pair holds a payload and a 1 behind it, and
     belongs to the pair in front of it. Tables of older runs have no lists of iterations and payloads.
+
+    The table of a run with other people's ``kernels`` is their tables one after the other; a slot is then that
+    of a kernel (see :meth:`part`).
     """
 
     name: str
@@ -100,6 +123,7 @@ class JobTable:
     warp_of_pair: tuple[int, ...]
     iteration_of_pair: tuple[int, ...] = ()
     payload_of_pair: tuple[bool, ...] = ()
+    kernels: tuple[KernelShape, ...] = ()
 
     @classmethod
     def built_in(cls, name: str = "muse_layer") -> JobTable:
@@ -153,6 +177,7 @@ class JobTable:
             warp_of_pair=tuple(int(warp) for warp in data["warp_of_pair"]),
             iteration_of_pair=tuple(int(number) for number in data.get("iteration_of_pair", ())),
             payload_of_pair=tuple(bool(is_payload) for is_payload in data.get("payload_of_pair", ())),
+            kernels=tuple(KernelShape.from_json(kernel) for kernel in data.get("kernels", ())),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -166,7 +191,38 @@ class JobTable:
             "warp_of_pair": list(self.warp_of_pair),
             "iteration_of_pair": list(self.iteration_of_pair),
             "payload_of_pair": list(self.payload_of_pair),
+            **({"kernels": [asdict(kernel) for kernel in self.kernels]} if self.kernels else {}),
         }
+
+    def has_kernel(self, kernel: int) -> bool:
+        """Whether there is a kernel of this number; a table that lists none has one, number 0."""
+        return 0 <= kernel < max(len(self.kernels), 1)
+
+    def part(self, kernel: int) -> JobTable | None:
+        """Where the stamps of one kernel stand; ids of jobs are those of the whole. None when there is none."""
+        if not self.has_kernel(kernel):
+            return None
+        if not self.kernels:
+            return self
+        shape = self.kernels[kernel]
+        pairs = slice(shape.first_pair, shape.first_pair + shape.slots // 2)
+        return replace(
+            self,
+            slots=shape.slots,
+            job_of_pair=self.job_of_pair[pairs],
+            warp_of_pair=self.warp_of_pair[pairs],
+            iteration_of_pair=self.iteration_of_pair[pairs],
+            payload_of_pair=self.payload_of_pair[pairs],
+            kernels=(),
+        )
+
+    def first_pair(self, kernel: int) -> int:
+        """The first of a kernel's slot pairs; 0 when there is no such kernel."""
+        return self.kernels[kernel].first_pair if 0 <= kernel < len(self.kernels) else 0
+
+    def blocks_of(self, kernel_name: str, otherwise: int) -> int:
+        """The blocks of a kernel's grid; ``otherwise`` where no kernel of the table has this name."""
+        return next((kernel.blocks for kernel in self.kernels if kernel.name == kernel_name), otherwise)
 
     @cached_property
     def pair_jobs(self) -> npt.NDArray[np.int32]:

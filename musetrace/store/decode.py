@@ -85,13 +85,15 @@ class LaunchSpans:
 class PairMap:
     """What each slot pair holds; pairs that no job uses get a job number of their own."""
 
-    def __init__(self, table: JobTable | None, pairs: int) -> None:
-        """For ``pairs`` slot pairs; without a table no pair is known."""
-        self.job = np.arange(limits.UNKNOWN_JOB_BASE, limits.UNKNOWN_JOB_BASE + pairs, dtype=np.uint16)
+    def __init__(self, table: JobTable | None, pairs: int, kernel: int = 0) -> None:
+        """For ``pairs`` slot pairs of one kernel; without a table, or such a kernel in it, no pair is known."""
+        numbers = np.arange(pairs) + (0 if table is None else table.first_pair(kernel))
+        self.job = (limits.UNKNOWN_JOB_BASE + numbers % limits.UNKNOWN_JOB_BASE).astype(np.uint16)
         self.warp = np.full(pairs, limits.NO_WARP, dtype=np.uint8)
         self.iteration = np.zeros(pairs, dtype=np.uint16)
         self.is_payload = np.zeros(pairs, dtype=np.bool_)
         self.is_instant = np.zeros(pairs, dtype=np.bool_)
+        table = None if table is None else table.part(kernel)
         if table is None:
             return
         known = np.flatnonzero(table.pair_jobs[:pairs] >= 0)

@@ -76,6 +76,8 @@ def _describes(
 ) -> bool:
     if len(journals) != len(sizes) + len(manifest["unreadable"]) or not set(sizes) <= set(journals):
         return False
+    if manifest["losses"].keys() != set(losses.COUNTED):
+        return False  # made before some kind of loss was counted
     for path in journals:
         status = path.stat()
         if status.st_mtime_ns >= written_ns or status.st_size != sizes.get(path, status.st_size):

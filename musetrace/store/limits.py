@@ -22,6 +22,8 @@ MAX_SM = (1 << 16) - 1
 UNKNOWN_JOB_BASE = 1 << 15
 MAX_JOBS = UNKNOWN_JOB_BASE
 MAX_SLOTS = 2 * UNKNOWN_JOB_BASE
+# Kernels of one run, each with at least one pair.
+MAX_KERNELS = UNKNOWN_JOB_BASE
 MAX_WARPS = 255
 NO_WARP = 255
 MAX_ITERATION = (1 << 16) - 1

@@ -36,6 +36,12 @@ LOSS_KINDS = (
         "give the job table more slots",
     ),
     LossKind(
+        "dropped_blocks",
+        "data_loss",
+        "blocks of launches that the recorder had no room for: their stamps are lost",
+        "give attach() the grid that the kernel is launched with",
+    ),
+    LossKind(
         "no_end",
         "odd",
         "jobs with a begin stamp and no end: kept with duration 0, left out of every analysis",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from musetrace.abi import JOB_KINDS, JobTable
+from musetrace.abi import JOB_KINDS, JobTable, KernelShape
 from musetrace.store import limits
 
 FORMAT_NAME = "musetrace"
@@ -84,7 +84,10 @@ class End:
 
 @dataclass(frozen=True)
 class Launch:
-    """Which launch a stamp chunk holds; the host clock when it was handed its buffer and when it was done."""
+    """Which launch a stamp chunk holds; the host clock when it was handed its buffer and when it was done.
+
+    ``kernel`` is its place among the kernels of the job table; ``dropped_blocks`` of its blocks had no room.
+    """
 
     step: int
     launch: int
@@ -93,6 +96,8 @@ class Launch:
     epoch: int
     submit_ns: int
     done_ns: int
+    kernel: int = 0
+    dropped_blocks: int = 0
 
 
 def encode_json(data: dict[str, Any]) -> bytes:
@@ -192,8 +197,19 @@ def parse_job_table(data: Any, slots: int) -> JobTable | None:
         and all(
             len(text) <= limits.MAX_NAME_CHARS for job in table.jobs for text in (job.name, job.op, job.role)
         )
+        and len(table.kernels) <= limits.MAX_KERNELS
+        and all(_is_sound(kernel, pairs) for kernel in table.kernels)
     )
     return table if sound else None
+
+
+def _is_sound(kernel: KernelShape, pairs: int) -> bool:
+    return (
+        len(kernel.name) <= limits.MAX_NAME_CHARS
+        and 0 <= kernel.blocks <= limits.MAX_BLOCKS
+        and kernel.slots % 2 == 0
+        and 0 <= kernel.first_pair <= kernel.first_pair + kernel.slots // 2 <= pairs
+    )
 
 
 def parse_clock(payload: bytes) -> Clock:
@@ -250,4 +266,6 @@ def parse_launch(payload: bytes) -> Launch:
         epoch=take_int(data, "epoch", 1, (1 << 32) - 1),
         submit_ns=take_int(data, "submit_ns", 0, limits.MAX_TIME_NS),
         done_ns=take_int(data, "done_ns", 0, limits.MAX_TIME_NS),
+        kernel=take_int({"kernel": 0, **data}, "kernel", 0, limits.MAX_KERNELS - 1),
+        dropped_blocks=take_int({"dropped_blocks": 0, **data}, "dropped_blocks", 0, (1 << 32) - 1),
     )

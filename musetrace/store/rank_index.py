@@ -118,7 +118,7 @@ class _Indexer:
         self._writers = writers
         self._spans_schema = spans_schema
         self._index = RankIndex()
-        self._pairs: dict[int, PairMap] = {}
+        self._pairs: dict[tuple[int, int], PairMap] = {}
         self._step: tables.StepBatch | None = None
         self._step_rows: list[dict[str, Any]] = []
 
@@ -159,16 +159,23 @@ class _Indexer:
 
     def _take_launch(self, batch: StampBatch) -> None:
         step = self._at_step(batch.launch.step)
-        width = batch.slots.shape[1] // 2
-        if width not in self._pairs:
-            self._pairs[width] = PairMap(self._index.meta.job_table if self._index.meta else None, width)
+        pairs = self._pairs_of(batch)
         anchor = self._index.anchors[-1] if self._index.anchors else None
         name = f"launch {batch.launch.launch} of step {batch.launch.step}"
         if step is None:
             self._reader.reject(f"{name} comes after a later step")
-        elif not step.add(decode_launch(batch, self._pairs[width], anchor)):
+        elif not step.add(decode_launch(batch, pairs, anchor)):
             self._reader.reject(f"{name} is there twice")
         self._index.blocks = max(self._index.blocks, len(batch.block))
+
+    def _pairs_of(self, batch: StampBatch) -> PairMap:
+        table = self._index.meta.job_table if self._index.meta else None
+        width, kernel = batch.slots.shape[1] // 2, batch.launch.kernel
+        # All kernels that there are not are one, so that a damaged journal cannot ask for one map a launch.
+        kernel = kernel if table is not None and table.has_kernel(kernel) else -1
+        if (kernel, width) not in self._pairs:
+            self._pairs[kernel, width] = PairMap(table, width, kernel)
+        return self._pairs[kernel, width]
 
     def _take_step(self, record: Step) -> None:
         step = self._at_step(record.step)

@@ -71,7 +71,9 @@ class Run:
         """Counts of everything that is missing or odd, over all ranks (see ``musetrace.store.losses``), and
         ``missing_ranks``, a list.
         """
-        counts = {name: int(self.manifest["losses"][name]) for name in losses.COUNTED}
+        told = self.manifest["losses"]
+        # An index without journals may be older than a kind of loss, and then has none of it.
+        counts = {name: int(told.get(name, 0)) for name in losses.COUNTED}
         return {**counts, "missing_ranks": list(self.manifest["missing_ranks"])}
 
     @property

@@ -132,6 +132,7 @@ class StepBatch:
         """Add what is odd in this step to a table of losses."""
         for launch in self.launches:
             losses["overflow_stamps"] += launch.overflow
+            losses["dropped_blocks"] += launch.launch.dropped_blocks
             flags = np.bincount(launch.spans.flag, minlength=len(Flag))
             for flag in Flag:
                 if flag is not Flag.OK:

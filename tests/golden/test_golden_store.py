@@ -34,6 +34,7 @@ def test_a_golden_journal_gives_its_expected_spans(tmp_path: Path, stamps: str) 
     assert run.losses == {
         "lost_launches": 2,
         "overflow_stamps": 3,
+        "dropped_blocks": 0,
         "no_end": 1,
         "no_begin": 1,
         "reversed": 1,
