@@ -111,8 +111,8 @@ class JobTable:
     that the block owns. Where ``payload_of_pair`` is set, the pair holds a payload and a 1 behind it, and
     belongs to the pair in front of it. Tables of older runs have no lists of iterations and payloads.
 
-    The table of a run with other people's ``kernels`` is their tables one after the other; a slot is then that
-    of a kernel (see :meth:`part`).
+    The table of a run with other people's ``kernels`` is their tables one after the other; a slot is then
+    that of a kernel (see :meth:`part`).
     """
 
     name: str
@@ -199,7 +199,7 @@ class JobTable:
         return 0 <= kernel < max(len(self.kernels), 1)
 
     def part(self, kernel: int) -> JobTable | None:
-        """Where the stamps of one kernel stand; ids of jobs are those of the whole. None when there is none."""
+        """Where the stamps of one kernel stand, with the job ids of the whole; None when there is none."""
         if not self.has_kernel(kernel):
             return None
         if not self.kernels:

@@ -6,12 +6,10 @@ A device runs a whole decoder layer per launch on virtual ranks, whose blocks' w
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,8 @@ from musetrace.muse.config import MuseConfig
 from musetrace.muse.device import TOKENS, LaunchTimeoutError, shape_of
 from musetrace.muse.sharding import RankHead, RankLayer, shard_head, shard_layer
 from musetrace.muse.weights import ModelWeights
+from musetrace.record.cpu_kernel_device import aligned_zeros, cpu_name
+from musetrace.record.kernel_device import tick_of
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
 __all__ = ["DEFAULT_BUDGET_NS", "TOKENS", "CpuDevice", "LaunchTimeoutError", "clock_ns", "measure_tick_ns"]
@@ -137,13 +137,13 @@ class CpuDevice:
             ranks=self.tp,
             blocks=self.blocks,
             slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
-            device={"kind": "cpu", "name": _cpu_name(), "warps": "threads", "virtual_ranks": self.tp},
+            device={"kind": "cpu", "name": cpu_name(), "warps": "threads", "virtual_ranks": self.tp},
             model=model,
             build=build,
             clock_name="CLOCK_MONOTONIC",
             tick_ns=measure_tick_ns(),
             read_clock=clock_ns,
-            allocate=_allocate,
+            allocate=aligned_zeros,
         )
 
 
@@ -154,11 +154,7 @@ def clock_ns() -> int:
 
 def measure_tick_ns(reads: int = 20_000) -> int:
     """Smallest step seen between two reads of the stamp clock, in ns; what a single stamp can be off by."""
-    times = np.fromiter((clock_ns() for _ in range(reads)), dtype=np.int64, count=reads)
-    steps = np.diff(times)
-    steps = steps[steps > 0]
-    # The interpreter is between two reads, so the step is an upper bound; a finer clock shows by its residue.
-    return int(np.gcd.reduce(steps)) if steps.size else 1
+    return tick_of(clock_ns() for _ in range(reads))
 
 
 def _stage_bytes(config: MuseConfig) -> int:
@@ -178,20 +174,3 @@ def _arrays(shard: RankLayer | RankHead) -> dict[str, npt.NDArray[Any]]:
             tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
         )
     return arrays
-
-
-def _cpu_name() -> str:
-    """The processor as the kernel names it, else its architecture."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _allocate(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed uint8[size_bytes], aligned for whole-register flushes."""
-    align = int(_core.abi.REGION_ALIGN)
-    memory = np.zeros(size_bytes + align, dtype=np.uint8)
-    offset = -memory.ctypes.data % align
-    return memory[offset : offset + size_bytes]

@@ -7,10 +7,8 @@ to itself what its peers would send (loopback), so its results are not those of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -24,17 +22,18 @@ from musetrace.errors import DeviceError, MusetraceError, UsageError
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_model import RankWeights
-from musetrace.muse.cuda_stamps import Ended, StampCopies
+from musetrace.muse.cuda_stamps import StampCopies
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import LaunchTimeoutError, shape_of
 from musetrace.muse.peer_requirements import RankShare, rank_share
+from musetrace.record.cuda_facts import cuda_facts
+from musetrace.record.kernel_device import CLOCK_READS, tick_of
+from musetrace.record.kernel_launch import Ended
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
 GPU = torch.device("cuda")
 JOB_TABLE = "muse_hopper"
 DEFAULT_BUDGET_NS = 1_000_000_000
-_CLOCK_READS = 20_000
-_DRIVER = re.compile(r"\d+\.\d+(\.\d+)?")
 
 Request = tuple[str, int, int, int]
 
@@ -200,14 +199,7 @@ class CudaDevice:
             ranks=self.ranks,
             blocks=self.blocks,
             slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
-            device={
-                "kind": "cuda",
-                "name": torch.cuda.get_device_name(),
-                "sms": torch.cuda.get_device_properties(GPU).multi_processor_count,
-                "driver": driver_version(),
-                "cuda": torch.version.cuda,
-                "virtual_ranks": "loopback" if self.ranks < self.tp else self.ranks,
-            },
+            device=cuda_facts() | {"virtual_ranks": "loopback" if self.ranks < self.tp else self.ranks},
             model=model,
             build=build | {"registers": int(fit["registers"]), "spilled_bytes": int(fit["local_bytes"])},
             clock_name="globaltimer",
@@ -225,8 +217,7 @@ class CudaDevice:
     def _tick_ns(self) -> int:
         """What all steps of the clock are a multiple of, in ns."""
         with self._refused():
-            steps = np.diff(self._module.clock_reads(_CLOCK_READS).astype(np.int64))
-        return int(np.gcd.reduce(steps[steps > 0])) if (steps > 0).any() else 1
+            return tick_of(self._module.clock_reads(CLOCK_READS))
 
     def _set_state(self, position: int, epoch: int) -> None:
         if self._state != (position, epoch):
@@ -253,14 +244,6 @@ class CudaDevice:
             raise refusal(f"the GPU cannot run model {name} so: {_line(error)}") from None
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(f"the GPU failed with model {name}: {_line(error)}; see nvidia-smi") from None
-
-
-def driver_version() -> str | None:
-    """The version of the NVIDIA driver, where Linux tells it."""
-    with suppress(OSError):
-        found = _DRIVER.search(Path("/proc/driver/nvidia/version").read_text())
-        return found.group() if found else None
-    return None
 
 
 def _line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""How stamps leave the GPU: regions that kernels write, and copies of them into pinned host memory.
+"""How stamps of the megakernel leave the GPU: regions that its launches write, and copies in pinned memory.
 
 The copies run on a stream of their own, each behind the launches before it. A region is cleared behind its
 copy, in the same stream, so that a slot of 0 means "not written" in the next launch that gets it.
@@ -7,21 +7,14 @@ copy, in the same stream, so that a slot of 0 means "not written" in the next la
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from musetrace import _core
-
-
-class Ended(Protocol):
-    """Something in a stream that can be waited for, in any thread."""
-
-    def synchronize(self) -> None:
-        """Until it has ended."""
+from musetrace.record.cuda_memory import CopyStream, device_zeros, pinned_zeros
+from musetrace.record.kernel_launch import Ended
 
 
 class StampCopies:
@@ -35,7 +28,7 @@ class StampCopies:
     def __init__(self, launches: int, gpu: torch.device) -> None:
         self._gpu = gpu
         self._launches = torch.cuda.ExternalStream(launches)  # type: ignore[no-untyped-call]
-        self._copies = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._copies = CopyStream()
         self._hosts: dict[int, Tensor] = {}
         self._regions: dict[int, Tensor] = {}
 
@@ -47,21 +40,14 @@ class StampCopies:
         Raises:
             MemoryError: there is no more.
         """
-        align = int(_core.abi.REGION_ALIGN)
-        try:
-            pinned = torch.zeros(size_bytes + align, dtype=torch.uint8, pin_memory=True)
-            region = self.regions(1, size_bytes)
-        except RuntimeError as error:
-            raise MemoryError(f"no memory for stamps: {error}") from error
-        offset = -pinned.data_ptr() % align
-        host = pinned[offset : offset + size_bytes]
+        host, region = pinned_zeros(1, size_bytes)[0], self.regions(1, size_bytes)
         self._hosts[host.data_ptr()], self._regions[host.data_ptr()] = host, region
         memory: npt.NDArray[np.uint8] = host.numpy()
         return memory
 
     def regions(self, launches: int, size_bytes: int) -> Tensor:
-        """Cleared regions on the GPU, uint8[launches, size_bytes]."""
-        cleared = torch.zeros(launches, size_bytes, dtype=torch.uint8, device=self._gpu)
+        """Cleared regions on the GPU, uint8[launches, size_bytes]. Raises MemoryError."""
+        cleared = device_zeros(launches, size_bytes, self._gpu)
         # Cleared in torch's stream, written in another.
         torch.cuda.current_stream().synchronize()
         return cleared
@@ -77,15 +63,9 @@ class StampCopies:
             regions: uint8[n, size_bytes].
             addresses: of n allocated memories, or empty: then nothing is copied.
         """
-        self._copies.wait_stream(self._launches)
-        ended = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self._copies):
-            for region, address in zip(regions, addresses, strict=False):
-                self._hosts[address].copy_(region, non_blocking=True)
-            regions.zero_()
-            ended.record(self._copies)
-        return ended
+        hosts = [self._hosts[address] for address in addresses]
+        return self._copies.bring(self._launches, zip(regions, hosts, strict=False), regions.zero_)
 
     def hold_launches(self) -> None:
         """Let later launches begin behind all copies and clearings so far."""
-        self._launches.wait_stream(self._copies)
+        self._launches.wait_stream(self._copies.stream)

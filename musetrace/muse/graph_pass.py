@@ -13,9 +13,9 @@ from torch import Tensor
 
 from musetrace.abi import JobTable, StampLayout
 from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
-from musetrace.muse.cuda_stamps import Ended
 from musetrace.muse.launch_plan import PlannedLaunch
 from musetrace.muse.passes import EagerPasses, Recording
+from musetrace.record.kernel_launch import Ended
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, Lease
 
 

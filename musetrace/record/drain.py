@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from musetrace.record.kernel_drain import KernelDrain
+from musetrace.record.kernel_launch import KernelLaunch
 from musetrace.record.loss_ledger import (
     NEVER_SUBMITTED,
     OUT_OF_ORDER,
@@ -67,7 +69,7 @@ class Stop:
     reason: str
 
 
-Item = SubmittedLaunch | StepDone | WaitReported | Stop
+Item = SubmittedLaunch | KernelLaunch | StepDone | WaitReported | Stop
 
 
 class Drain:
@@ -80,14 +82,19 @@ class Drain:
         journals: Sequence[RankJournal],
         buffers: Sequence[StampBuffer],
         ledger: LossLedger,
+        kernels: KernelDrain | None = None,
     ) -> None:
-        """``journals`` are open, one a rank; ``encoder`` is made for the source's layout."""
+        """``journals`` are open, one a rank; ``encoder`` is made for the source's layout.
+
+        ``kernels`` takes the launches of other people's kernels, into the first journal.
+        """
         self._source = source
         self._encoder = encoder
         self._layout = source.layout
         self._no_slots = np.zeros((0, source.job_table.slots), dtype=np.uint32)
         self._buffers = buffers
         self._ledger = ledger
+        self._kernels = kernels
         self._queue: SimpleQueue[Item] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="musetrace-drain", daemon=True)
         self._ended = threading.Event()
@@ -121,6 +128,8 @@ class Drain:
         return self._ended.wait(timeout_s)
 
     def _run(self) -> None:
+        if self._kernels is not None:
+            self._guard(self._kernels.enter_thread)
         item = self._queue.get()
         while not isinstance(item, Stop):
             try:
@@ -130,7 +139,7 @@ class Drain:
                 else:
                     self._lose(item)
             except BaseException as error:
-                self._fail(f"{type(error).__name__}: {error}")
+                self.fail(f"{type(error).__name__}: {error}")
                 self._lose(item)
             item = self._queue.get()
         try:
@@ -141,6 +150,8 @@ class Drain:
     def _take(self, item: Item) -> None:
         if isinstance(item, SubmittedLaunch):
             self._take_launch(item)
+        elif isinstance(item, KernelLaunch) and self._kernels is not None:
+            self.stamps += self._kernels.take(item, self.journals[0])
         elif isinstance(item, StepDone):
             for journal in self.journals:
                 journal.step(item.data)
@@ -148,7 +159,7 @@ class Drain:
             self._journal_of(item.data).report(item.data)
         failures = [journal.failure for journal in self.journals if journal.failure]
         if failures:
-            self._fail(failures[0])
+            self.fail(failures[0])
             self._lose(item)
 
     def _journal_of(self, report: dict[str, Any]) -> RankJournal:
@@ -181,7 +192,7 @@ class Drain:
         """Copy the stamps of all ranks into the journals' buffers; returns the bytes they take there."""
         info = item.lease.info
         launch = {
-            **vars(info),
+            **info.to_json(),
             "epoch": item.lease.epoch,
             "submit_ns": item.lease.submit_ns,
             "done_ns": time.monotonic_ns(),
@@ -203,6 +214,9 @@ class Drain:
 
     def _lose(self, item: Item, reason: str = RECORDING_FAILED) -> None:
         """Count a launch as lost in every journal that does not have it."""
+        if isinstance(item, KernelLaunch) and self._kernels is not None:
+            with contextlib.suppress(Exception):
+                self._kernels.lose(item, self.journals[0], reason)
         if not isinstance(item, SubmittedLaunch):
             return
         for rank, journal in enumerate(self.journals):
@@ -223,7 +237,8 @@ class Drain:
                 with contextlib.suppress(Exception):
                     journal.lose(lost)
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """Record no more, for a reason that is told once; from any thread."""
         if self.failure is not None:
             return
         self.failure = " ".join(reason.split())[:_MAX_REASON_CHARS]
@@ -231,7 +246,19 @@ class Drain:
             line = f"recording stopped: {self.failure}; the program goes on, later launches count as lost"
             print(f"musetrace: {line}", file=sys.stderr, flush=True)
 
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Do something that may fail, and with it the recording."""
+        try:
+            act()
+        except Exception as error:
+            self.fail(f"{type(error).__name__}: {error}")
+
     def _finish(self, reason: str) -> None:
+        kernels = self._kernels
+        if kernels is not None and self.failure is None:
+            self._guard(lambda: kernels.finish(self.journals[0]))
+        if kernels is not None and self.failure is not None:
+            kernels.abandon()
         self._write_losses()
         for buffer in self._buffers:
             if buffer.info is not None:
@@ -251,7 +278,18 @@ class Drain:
             journal.writer.close()
 
 
-def read_anchor(source: StampSource) -> Clock:
+class ReadableClock(Protocol):
+    """A device clock; ``tick_ns`` is its step."""
+
+    @property
+    def tick_ns(self) -> int:
+        """In ns."""
+
+    def read_clock(self) -> int:
+        """In ns."""
+
+
+def read_anchor(source: StampSource | ReadableClock) -> Clock:
     """Device and host clock at one moment: the tightest of a few readings."""
     readings = []
     for _ in range(_CLOCK_READS):

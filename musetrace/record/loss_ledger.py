@@ -12,6 +12,9 @@ RECORDING_FAILED = "recording_failed"
 NEVER_SUBMITTED = "never_submitted"
 OUT_OF_ORDER = "submitted_after_a_later_step"
 NUMBER_USED = "step_and_launch_do_not_grow"
+NO_MEMORY = "no_memory_for_a_captured_launch"
+TOO_MANY_LAUNCHES = "too_many_launches_in_one_step"
+MISMATCH = "kernel_and_job_table_do_not_match"
 
 # Beyond this many entries the last one goes on counting, so that memory stays bounded when nothing drains.
 _MAX_ENTRIES = 1024

@@ -14,6 +14,7 @@ from typing import Any
 from musetrace import _core
 from musetrace.errors import RecordError
 from musetrace.record.drain import Drain, read_anchor
+from musetrace.record.kernel_drain import KernelDrain
 from musetrace.record.loss_ledger import LossLedger
 from musetrace.record.output import OutputFolder
 from musetrace.record.rank_journal import RankJournal
@@ -26,23 +27,33 @@ from musetrace.store.payloads import FORMAT_NAME
 from musetrace.store.stamp_batch import StampEncoder
 
 
-def start_drain(source: StampSource, stamps: str, output: OutputFolder, ledger: LossLedger) -> Drain:
-    """Allocate, make the folder, open the journals and start the thread. Raises RecordError."""
+def start_drain(
+    source: StampSource,
+    stamps: str,
+    output: OutputFolder,
+    ledger: LossLedger,
+    kernels: KernelDrain | None = None,
+) -> Drain:
+    """Allocate, make the folder, open the journals and start the thread. Raises RecordError.
+
+    Other people's ``kernels`` have allocated what they need.
+    """
     encoder = StampEncoder(source.blocks, source.job_table.slots, source.slot_bytes)
-    if encoder.capacity_bytes > MAX_STAMP_BYTES:
-        raise RecordError(f"a launch has {encoder.capacity_bytes} bytes of stamps; record fewer blocks")
-    buffers = [_allocate(source) for _ in range(source.buffers)]
-    anchor = read_anchor(source)
+    capacity_bytes = encoder.capacity_bytes if kernels is None else kernels.capacity_bytes
+    if capacity_bytes > MAX_STAMP_BYTES:
+        raise RecordError(f"a launch has {capacity_bytes} bytes of stamps; record fewer blocks")
+    buffers = [] if kernels is not None else [_allocate(source) for _ in range(source.buffers)]
+    anchor = source.anchor or read_anchor(source)
     output.create()
     journals: list[RankJournal] = []
     try:
-        _open_journals(journals, source, stamps, output.path, encoder.capacity_bytes)
+        _open_journals(journals, source, stamps, output.path, capacity_bytes)
         for journal in journals:
             journal.clock(anchor)
         failures = [journal.failure for journal in journals if journal.failure]
         if failures:
             raise RecordError(f"{failures[0]}; choose another output")
-        drain = Drain(source, encoder, journals, buffers, ledger)
+        drain = Drain(source, encoder, journals, buffers, ledger, kernels)
         drain.start()
     except RecordError:
         _abandon(journals)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, overload
 
+from musetrace.abi import JobTable
 from musetrace.errors import MusetraceError, RecordError
 from musetrace.record import registry
 from musetrace.record.collector import Collector, LiveCollector, OffCollector
 from musetrace.record.drain import Drain, Stop
+from musetrace.record.kernel_attachment import check_buffers, kernel_table, open_kernel_device
+from musetrace.record.kernel_drain import KernelDrain
+from musetrace.record.kernel_recording import KernelRecording
 from musetrace.record.loss_ledger import LossLedger
 from musetrace.record.opening import start_drain
 from musetrace.record.output import OutputFolder
-from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
+from musetrace.record.source import BUFFERS, SLOT_BYTES_OF_STAMPS, StampSource
+from musetrace.record.stamped_kernel import StampedKernel, kernel_that_is_off
 from musetrace.store.index import index_run
 from musetrace.store.losses import COMPLETE, INCOMPLETE
 
@@ -61,7 +69,9 @@ class Recorder:
         self.active = output is not None
         self.opened_at = registry.caller()
         self._close_lock = threading.Lock()
+        self._ledger = LossLedger()
         self._collector: LiveCollector | None = None
+        self._kernels: KernelRecording | None = None
         self._drain: Drain | None = None
         self._result: RecordingResult | None = None
         self._stopping = False
@@ -83,17 +93,56 @@ class Recorder:
         """See the class."""
         if not self.active:
             return "off"
-        if self._drain is not None and self._drain.failure is not None:
-            return f"failed: {self._drain.failure}"
+        for part in (self._drain, self._kernels):
+            if part is not None and part.failure is not None:
+                return f"failed: {part.failure}"
         return "closed" if self._stopping else "recording"
 
-    def attach(self, source: StampSource) -> Collector:
-        """Allocate everything, open the journals and start the drain thread, before the first launch.
+    @overload
+    def attach(self, source: StampSource) -> Collector: ...
 
-        Raises RecordError; the program can go on without a recording then.
+    @overload
+    def attach(
+        self,
+        source: JobTable | Mapping[str, Any] | str | bytes | Callable[..., Any],
+        grid: int | Sequence[int],
+        *,
+        name: str | None = None,
+        device: str = "cuda",
+        buffers: int = BUFFERS,
+    ) -> StampedKernel: ...
+
+    def attach(
+        self,
+        source: Any,
+        grid: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        device: str = "cuda",
+        buffers: int = BUFFERS,
+    ) -> Collector | StampedKernel:
+        """Record a kernel, before its first launch; several calls, several kernels.
+
+        Args:
+            source: the kernel's job table: a JobTable, its JSON (text or dict), or what a library exports by
+                ``MUSETRACE_EXPORT_JOB_TABLE``, loaded by ctypes. Or a StampSource, which brings everything
+                with it, is alone, and gets a Collector.
+            grid: how many blocks the kernel is launched with, or its dimensions.
+            name: what its launches are called in the run (default: the table's name).
+            device: ``cuda``, torch's current GPU, or ``cpu``: threads of the host.
+            buffers: launches that may be in flight or not drained yet; more of them count as lost.
+
+        Raises:
+            RecordError: it cannot be recorded; the program can go on without.
         """
+        if not isinstance(source, StampSource):
+            return self._attach_kernel(source, grid, name, device, buffers)
         if not self.active or self._output is None:
             return OffCollector()
+        if self._kernels is not None:
+            raise RecordError(
+                "this recorder has kernels of other people; open another recorder for the device"
+            )
         if self._stopping or self._drain is not None:
             raise RecordError("this recorder was closed or has a device already; open another recorder")
         if source.slot_bytes != SLOT_BYTES_OF_STAMPS[self.stamps]:
@@ -101,10 +150,69 @@ class Recorder:
                 f"the device keeps stamps of {source.slot_bytes} bytes, but the recorder was opened for "
                 f"{self.stamps}; build the device with the recorder's stamps"
             )
-        ledger = LossLedger()
-        self._drain = start_drain(source, self.stamps, self._output, ledger)
-        self._collector = LiveCollector(self._drain, ledger)
+        self._drain = start_drain(source, self.stamps, self._output, self._ledger)
+        self._collector = LiveCollector(self._drain, self._ledger)
         return self._collector
+
+    def _attach_kernel(
+        self, table: object, grid: int | Sequence[int] | None, name: str | None, device: str, buffers: int
+    ) -> StampedKernel:
+        if not self.active:
+            return kernel_that_is_off(name or "kernel", blocks=0, on_gpu=device == "cuda")
+        if self._stopping or (self._drain is not None and self._kernels is None):
+            raise RecordError("this recorder was closed or has a device already; open another recorder")
+        kernel = kernel_table(table, grid, name)
+        check_buffers(buffers)
+        if self._kernels is None:
+            self._kernels = KernelRecording(
+                open_kernel_device(device),
+                SLOT_BYTES_OF_STAMPS[self.stamps],
+                self._start_kernels,
+                self._ledger,
+            )
+        elif self._kernels.device.kind != device:
+            raise RecordError(
+                f"kernel {kernel.name} is for {device!r}, the kernels before it for "
+                f"{self._kernels.device.kind!r}; record them in two runs"
+            )
+        return self._kernels.attach(kernel, buffers)
+
+    def _start_kernels(self, source: StampSource, kernels: KernelDrain) -> Drain:
+        if self._output is None:
+            raise RecordError("this recorder is off")
+        self._drain = start_drain(source, self.stamps, self._output, self._ledger, kernels)
+        return self._drain
+
+    def step(self, *, stream: object = None, tokens: int = 0) -> AbstractContextManager[None]:
+        """Around one step of launches of attached kernels; steps are numbered from 0.
+
+        At its end the stamps of all captured launches are copied in the stream, so that the next replay comes
+        behind that: each replay of a graph needs a step of its own, or only its last one is recorded. Outside
+        of steps every launch is a step. The host's time of a step is that of the block, so wait in it for the
+        device if that is to be part of it.
+
+        Args:
+            stream: where the graphs are replayed (None: torch's current at the block's end).
+            tokens: that the step decodes, up to 65535.
+
+        Raises:
+            RecordError: inside of another step.
+        """
+        if not self.active:
+            return nullcontext()
+        if self._drain is not None and self._kernels is None:
+            raise RecordError("step() is for kernels given to attach(); this recorder's device notes its own")
+        return self._step(stream, tokens)
+
+    @contextlib.contextmanager
+    def _step(self, stream: object, tokens: int) -> Iterator[None]:
+        kernels = self._kernels
+        step = None if kernels is None else kernels.begin_step(tokens)
+        try:
+            yield
+        finally:
+            if kernels is not None and step is not None:
+                kernels.end_step(step, stream)
 
     def close(self, reason: str = "closed") -> RecordingResult:
         """End the recording, write its totals and index it. Idempotent, from any thread."""
@@ -136,6 +244,8 @@ class Recorder:
 
     def _stop(self, reason: str) -> None:
         first, self._stopping = not self._stopping, True
+        if first and self._kernels is not None:
+            self._kernels.stop()
         if self._collector is not None:
             self._collector.closed = True
         if first and self._drain is not None:
@@ -177,6 +287,8 @@ class Recorder:
         self.active = False
         if self._collector is not None:
             self._collector.closed = True
+        if self._kernels is not None:
+            self._kernels.closed = True
         if self._drain is not None:
             for journal in self._drain.journals:
                 journal.writer.drop()

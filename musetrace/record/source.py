@@ -12,6 +12,7 @@ import numpy.typing as npt
 from musetrace.abi import JobTable, StampLayout
 from musetrace.errors import RecordError
 from musetrace.store import limits
+from musetrace.store.payloads import Clock
 
 SLOT_BYTES_OF_STAMPS = {"register": 4, "store": 8, "off": 0}
 
@@ -30,7 +31,8 @@ class StampSource:
     aligned to 128, that the device can write and the host can read: one buffer, the regions of all ranks one
     after the other. ``slot_bytes`` is 8 for stamps kept by ``store``, 4 by ``register``, 0 for ``off``.
     ``buffers`` is how many are allocated: a device that takes one for each launch of a step at once needs as
-    many, and more to go on while they are drained.
+    many, and more to go on while they are drained. ``anchor`` is a first reading of both clocks, if there is
+    one.
     """
 
     job_table: JobTable
@@ -45,6 +47,7 @@ class StampSource:
     read_clock: Callable[[], int]
     allocate: Callable[[int], npt.NDArray[np.uint8]]
     buffers: int = BUFFERS
+    anchor: Clock | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the format cannot hold. Raises RecordError."""
@@ -72,12 +75,17 @@ class StampSource:
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """Which launch it is; the launches of a step are numbered from 0, ``kind`` is its kind of layer."""
+    """Which launch it is; the launches of a step are numbered from 0, ``kind`` is its kind of layer.
+
+    ``kernel`` is its place among the kernels of the job table, where that lists some; ``kind`` is then its
+    name.
+    """
 
     step: int
     launch: int
     layer: int
     kind: str
+    kernel: int = 0
 
     def __post_init__(self) -> None:
         """Refuse numbers that the store's columns cannot hold. Raises RecordError."""
@@ -92,6 +100,13 @@ class LaunchInfo:
         )
         if not fits:
             raise RecordError(f"{self} cannot be recorded; step is u32, launch u16, layer i16")
+
+    def to_json(self) -> dict[str, Any]:
+        """What a journal says of it; a run of one kernel does not name it."""
+        data = dict(vars(self))
+        if not self.kernel:
+            del data["kernel"]
+        return data
 
 
 def is_integer(value: object) -> bool:

@@ -86,7 +86,7 @@ class PairMap:
     """What each slot pair holds; pairs that no job uses get a job number of their own."""
 
     def __init__(self, table: JobTable | None, pairs: int, kernel: int = 0) -> None:
-        """For ``pairs`` slot pairs of one kernel; without a table, or such a kernel in it, no pair is known."""
+        """For ``pairs`` slot pairs of a kernel; without a table, or that kernel in it, no pair is known."""
         numbers = np.arange(pairs) + (0 if table is None else table.first_pair(kernel))
         self.job = (limits.UNKNOWN_JOB_BASE + numbers % limits.UNKNOWN_JOB_BASE).astype(np.uint16)
         self.warp = np.full(pairs, limits.NO_WARP, dtype=np.uint8)

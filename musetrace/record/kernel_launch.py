@@ -1,0 +1,52 @@
+"""A launch of somebody's kernel on its way from the program to the drain thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from musetrace.record.source import LaunchInfo
+
+
+class Ended(Protocol):
+    """Something in a stream that can be waited for, in any thread."""
+
+    def synchronize(self) -> None:
+        """Until it has ended. Raises RuntimeError when the device failed."""
+
+
+class AlreadyEnded:
+    """What ended before anybody asked."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+@dataclass
+class KernelLaunch:
+    """A launch whose stamps stand in ``memory`` once ``ended`` has.
+
+    Attributes:
+        info: which launch it is.
+        memory: uint8[region_bytes]; None where the recorder keeps no stamps.
+        epoch: that the host told the kernel.
+        submit_ns: the host's clock (monotonic) before the launch.
+        give_back: called when the memory is no longer needed.
+        may_be_absent: whether the kernel need not have run, so that no stamps mean no launch.
+        repeated: the reason under which launches before the last one count as lost.
+        filed: whether the journal has the launch, or its loss.
+    """
+
+    info: LaunchInfo
+    memory: npt.NDArray[np.uint8] | None
+    epoch: int
+    submit_ns: int
+    ended: Ended
+    give_back: Callable[[], None]
+    may_be_absent: bool
+    repeated: str
+    filed: bool = False

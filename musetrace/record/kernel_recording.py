@@ -1,0 +1,372 @@
+"""A recording of other people's kernels, as the program's threads see it.
+
+Nothing here waits for the device. What goes wrong with the recording is said once, and the program goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import musetrace
+from musetrace.errors import RecordError
+from musetrace.record.cpu_kernel_device import aligned_zeros
+from musetrace.record.drain import Drain, StepDone
+from musetrace.record.kernel_buffers import CapturedLaunches, LentRegion, RegionPool, Slab, keep
+from musetrace.record.kernel_device import HostCopies, KernelDevice
+from musetrace.record.kernel_drain import DrainedKernel, KernelDrain, first_line
+from musetrace.record.kernel_launch import AlreadyEnded, Ended, KernelLaunch
+from musetrace.record.kernel_table import KernelTable, combined_table
+from musetrace.record.launch_numbers import MAX_LAYERS, LaunchNumber, LaunchNumbers, OpenStep
+from musetrace.record.loss_ledger import (
+    BUFFERS_BUSY,
+    NEVER_SUBMITTED,
+    NO_MEMORY,
+    RECORDING_FAILED,
+    TOO_MANY_LAUNCHES,
+    LossLedger,
+)
+from musetrace.record.source import LaunchInfo, StampSource
+from musetrace.record.stamped_kernel import LaunchStamps, RecordedLaunch, StampedKernel
+from musetrace.store import limits
+
+StartDrain = Callable[[StampSource, KernelDrain], Drain]
+
+_LAUNCHED_AGAIN = "launched {launches} times with one region"
+_REPLAYED_AGAIN = "replayed {launches} times in one step"
+_REPLAYED_OUTSIDE = "replayed {launches} times outside of a step"
+
+
+@dataclass
+class RecordedKernel:
+    """A kernel of the recording; ``pool`` is None when the recorder keeps no stamps."""
+
+    table: KernelTable
+    drained: DrainedKernel
+    pool: RegionPool | None
+
+
+@dataclass(eq=False)
+class OpenLaunch:
+    """A launch whose ``with`` block is open; ``lent`` is None where it cannot be recorded, or is captured."""
+
+    kernel: int
+    stream: Any
+    layer: int | None
+    stamps: LaunchStamps
+    number: LaunchNumber | None = None
+    lent: LentRegion | None = None
+    lost: str | None = None
+    captured: bool = False
+    submit_ns: int = field(default_factory=time.monotonic_ns)
+
+
+class KernelRecording:
+    """The kernels of one recorder, from the first that is attached to the close. Safe from several threads.
+
+    ``closed`` ends it; ``failure`` says why it could not begin.
+    """
+
+    def __init__(self, device: KernelDevice, slot_bytes: int, start: StartDrain, ledger: LossLedger) -> None:
+        """``start`` opens the journal and the drain thread, once all kernels are known."""
+        self.device = device
+        self.closed = False
+        self.failure: str | None = None
+        self.no_stamps = LaunchStamps(0, 0, device.kind == "cuda", device.no_region)
+        self._slot_bytes = slot_bytes
+        self._start = start
+        self._ledger = ledger
+        # A thread that is interrupted inside may close the recorder.
+        self._lock = threading.RLock()
+        self._kernels: list[RecordedKernel] = []
+        self._captured = CapturedLaunches(device)
+        self._numbers = LaunchNumbers()
+        self._open: set[OpenLaunch] = set()
+        self._drain: Drain | None = None
+
+    def attach(self, kernel: KernelTable, buffers: int) -> StampedKernel:
+        """One more kernel, with room for ``buffers`` launches. Raises RecordError."""
+        with self._lock:
+            if self._drain is not None or self.failure is not None or self.closed:
+                raise RecordError(
+                    f"kernel {kernel.name} is attached after the first launch or step: attach all kernels before"
+                )
+            if kernel.name in {one.table.name for one in self._kernels}:
+                raise RecordError(f"there are two kernels {kernel.name}: give attach() another name")
+            combined_table([*(one.table for one in self._kernels), kernel])
+            drained = DrainedKernel(kernel, self._slot_bytes)
+            pool = None
+            if self._slot_bytes:
+                try:
+                    pool = RegionPool(self.device, drained.layout, buffers)
+                except (MemoryError, RuntimeError) as error:
+                    raise RecordError(
+                        f"no memory for {buffers} x {drained.layout.region_bytes} bytes of stamps of kernel "
+                        f"{kernel.name}: {first_line(error)}; give attach() fewer buffers"
+                    ) from None
+            self._kernels.append(RecordedKernel(kernel, drained, pool))
+            index = len(self._kernels) - 1
+        return StampedKernel(kernel.name, kernel.blocks, partial(RecordedLaunch, self, index))
+
+    def enter(self, kernel: int, stream: object, layer: int | None) -> OpenLaunch | None:
+        """A launch begins; None when nothing is noted of it. Raises RecordError for bad arguments."""
+        if layer is not None and not -(1 << 15) <= layer < 1 << 15:
+            raise RecordError(f"layer {layer} cannot be recorded; it is -32768 to 32767")
+        if self.closed:
+            return None
+        with self._lock:
+            return self._enter(kernel, stream, layer)
+
+    def _enter(self, kernel: int, stream: object, layer: int | None) -> OpenLaunch | None:
+        drain = self._started()
+        if drain is None or self.closed:
+            return None
+        one = self._kernels[kernel]
+        found, captures = self._look_at(stream)
+        if captures:
+            return self._capture(kernel, layer)
+        one.drained.launched += 1
+        opened = OpenLaunch(kernel, found, layer, self.no_stamps, self._numbers.enter(kernel))
+        if drain.failure is not None:
+            opened.lost = RECORDING_FAILED
+        elif one.pool is not None:
+            opened.lent = one.pool.take()
+            opened.lost = BUFFERS_BUSY if opened.lent is None else None
+        if opened.lent is not None and one.pool is not None:
+            opened.stamps = self._stamps(one, opened.lent.address, partial(one.pool.array, opened.lent))
+        self._open.add(opened)
+        return opened
+
+    def _look_at(self, stream: object) -> tuple[Any, bool]:
+        """The stream that a user names, and whether it is being captured."""
+        try:
+            found = self.device.stream(stream)
+            return found, self.device.is_capturing(found)
+        except RecordError:
+            raise
+        except Exception as error:
+            self._fail(error)
+            return None, False
+
+    def _capture(self, kernel: int, layer: int | None) -> OpenLaunch | None:
+        """A launch that becomes part of a graph."""
+        one = self._kernels[kernel]
+        if one.pool is None:
+            return None
+        one.drained.launched += 1
+        try:
+            number = one.drained.captured % MAX_LAYERS
+            slab, row = self._captured.add(kernel, one.drained.layout, number if layer is None else layer)
+        except MemoryError:
+            lost, _ = self._numbers.leave(None, kernel)
+            self._ledger.note(self._info(lost, kernel, layer), NO_MEMORY)
+            return None
+        one.drained.captured += 1
+        stamps = self._stamps(one, slab.regions.addresses[row], partial(slab.regions.array, row))
+        return OpenLaunch(kernel, None, layer, stamps, captured=True)
+
+    def _stamps(self, one: RecordedKernel, address: int, array: Callable[[], Any]) -> LaunchStamps:
+        return LaunchStamps(address, one.drained.layout.region_bytes, self.device.kind == "cuda", array)
+
+    def leave(self, opened: OpenLaunch, raised: bool) -> None:
+        """A launch is in its stream; ``raised``: or it is not, because the program failed before."""
+        if opened.captured or self.closed:
+            return
+        try:
+            ended = None if opened.lost else self._bring(opened)
+            with self._lock:
+                self._open.discard(opened)
+                if not self.closed:
+                    self._submit(opened, ended, raised)
+        except Exception as error:
+            self._fail(error)
+
+    def _bring(self, opened: OpenLaunch) -> Ended | None:
+        """Queue the copy of a launch's stamps; None when the device failed."""
+        pool = self._kernels[opened.kernel].pool
+        try:
+            with self.device.aside():
+                if opened.lent is None or pool is None:
+                    return self.device.mark(opened.stream)
+                return pool.bring(opened.lent, opened.stream)
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _submit(self, opened: OpenLaunch, ended: Ended | None, raised: bool) -> None:
+        pool, drain = self._kernels[opened.kernel].pool, self._drain
+        if drain is None or (raised and opened.lent is None):
+            return
+        number, alone = self._numbers.leave(opened.number, opened.kernel)
+        info = self._info(number, opened.kernel, opened.layer)
+        if ended is None or number.launch >= limits.MAX_LAUNCHES_PER_STEP - self._captured.count:
+            self._ledger.note(info, opened.lost or (RECORDING_FAILED if ended is None else TOO_MANY_LAUNCHES))
+        else:
+            lent = opened.lent
+            drain.put(
+                KernelLaunch(
+                    info=info,
+                    memory=None if lent is None or pool is None else pool.memory(lent),
+                    epoch=1 if lent is None else lent.epoch,
+                    submit_ns=opened.submit_ns,
+                    ended=ended,
+                    give_back=_nothing if lent is None or pool is None else partial(pool.give_back, lent),
+                    may_be_absent=raised,
+                    repeated=_LAUNCHED_AGAIN,
+                )
+            )
+        if alone:
+            # Nobody said how long the host took for it.
+            drain.put(StepDone({"step": info.step, "host_begin_ns": 0, "host_end_ns": 0, "tokens": 0}))
+
+    def _info(self, number: LaunchNumber, kernel: int, layer: int | None) -> LaunchInfo:
+        return LaunchInfo(
+            step=number.step,
+            launch=min(number.launch, limits.MAX_LAUNCHES_PER_STEP - 1),
+            layer=number.of_kernel if layer is None else layer,
+            kind=self._kernels[kernel].table.name,
+            kernel=kernel,
+        )
+
+    def begin_step(self, tokens: int) -> OpenStep | None:
+        """A step begins; None when nothing is recorded. Raises RecordError inside of another step."""
+        if self.closed:
+            return None
+        with self._lock:
+            return None if self._started() is None else self._numbers.begin_step(tokens)
+
+    def end_step(self, step: OpenStep, stream: object) -> None:
+        """A step ends: what it replayed is copied, in its stream."""
+        if self.closed:
+            return
+        end_ns = time.monotonic_ns()
+        with self._lock:
+            drain = self._drain
+            self._numbers.end_step()
+            if drain is None or self.closed:
+                return
+            try:
+                self._snapshot(step, stream)
+            except RecordError:
+                raise
+            except Exception as error:
+                self._fail(error)
+            times = {"host_begin_ns": step.begin_ns, "host_end_ns": end_ns}
+            drain.put(StepDone({"step": step.number, **times, "tokens": step.tokens}))
+
+    def _snapshot(self, step: OpenStep, stream: object) -> None:
+        """Queue copies of all captured launches, whether their graph was replayed or not: the copies tell."""
+        drain, slabs = self._drain, self._captured.slabs
+        if not slabs or drain is None or drain.failure is not None:
+            return
+        found = self.device.stream(stream)
+        if self.device.is_capturing(found):
+            return
+        with self.device.aside():
+            for slab in slabs:
+                for item in self._snapshot_slab(slab, step, found):
+                    drain.put(item)
+
+    def _snapshot_slab(self, slab: Slab, step: OpenStep, stream: Any) -> list[KernelLaunch]:
+        copies, rows, items = slab.take_copies(), len(slab.launches), []
+        if copies is None:
+            slab.regions.forget(rows, stream)
+        else:
+            ended = slab.regions.snapshot(rows, copies, stream)
+            repeated = BUFFERS_BUSY if slab.skipped else _REPLAYED_AGAIN
+            items = self._items(slab, copies, ended, step, repeated)
+            items[-1].give_back = partial(slab.give_back, copies)
+        slab.renew(skipped=copies is None)
+        return items
+
+    def _items(
+        self, slab: Slab, copies: HostCopies, ended: Ended, step: OpenStep, repeated: str
+    ) -> list[KernelLaunch]:
+        """The captured launches of a slab, in the order of capture behind the step's own launches."""
+        numbers = [LaunchNumber(step.number, step.launches + one.number, 0) for one in slab.launches]
+        return [
+            KernelLaunch(
+                info=self._info(number, slab.kernel, launch.layer),
+                memory=copies.memory[row],
+                epoch=slab.epoch,
+                submit_ns=slab.since_ns,
+                ended=ended,
+                give_back=_nothing,
+                may_be_absent=True,
+                repeated=repeated,
+            )
+            for row, (number, launch) in enumerate(zip(numbers, slab.launches, strict=True))
+        ]
+
+    def _at_end(self) -> list[KernelLaunch]:
+        """What was replayed since the last step; in the drain thread, when all else is filed."""
+        found: list[KernelLaunch] = []
+        step = OpenStep(self._numbers.next_step, tokens=0)
+        for slab in self._captured.slabs:
+            copies = slab.regions.copies()
+            slab.regions.bring_now(len(slab.launches), copies)
+            found += self._items(slab, copies, AlreadyEnded(), step, _REPLAYED_OUTSIDE)
+        return found
+
+    def stop(self) -> None:
+        """No launch is recorded from now on; a recording without a launch begins, so that there is a run."""
+        with self._lock:
+            if self.closed:
+                return
+            drain = self._started()
+            self.closed = True
+            if drain is not None:
+                for opened in self._open:
+                    number, _ = self._numbers.leave(opened.number, opened.kernel)
+                    self._ledger.note(self._info(number, opened.kernel, opened.layer), NEVER_SUBMITTED)
+            if self._open:
+                self._keep_pools()
+
+    def _keep_pools(self) -> None:
+        """Kernels may still be running that write to them."""
+        keep([one.pool for one in self._kernels])
+
+    def _started(self) -> Drain | None:
+        """The drain thread, started before the first launch or step; None when it cannot be."""
+        if self._drain is None and self.failure is None and self._kernels:
+            drained = [one.drained for one in self._kernels]
+            kernels = KernelDrain(drained, self.device.enter_thread, self._at_end, self._keep_pools)
+            try:
+                self._drain = self._start(self._source(), kernels)
+            except RecordError as error:
+                self.failure = str(error)
+                with contextlib.suppress(Exception):
+                    print(f"musetrace: nothing is recorded: {error}", file=sys.stderr, flush=True)
+        return self._drain
+
+    def _source(self) -> StampSource:
+        device = self.device
+        return StampSource(
+            job_table=combined_table([one.table for one in self._kernels]),
+            ranks=1,
+            blocks=max(one.table.blocks for one in self._kernels),
+            slot_bytes=self._slot_bytes,
+            device=device.facts,
+            model={},
+            build={"musetrace": musetrace.__version__},
+            clock_name=device.clock_name,
+            tick_ns=device.tick_ns,
+            read_clock=device.read_clock,
+            allocate=aligned_zeros,
+            anchor=device.anchor,
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """The recording has failed, and the program goes on."""
+        if self._drain is not None:
+            self._drain.fail(f"{type(error).__name__}: {first_line(error)}")
+
+
+def _nothing() -> None:
+    """Nothing has to be given back."""
