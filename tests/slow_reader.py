@@ -119,6 +119,7 @@ def launch_rows(
     """All spans of a launch with absolute times, and every believable time in it."""
     rows, believed = [], []
     low, high = window(launch, anchor, blocks)
+    first_pair, pairs = pairs_of_kernel(launch, table)
     for block in blocks:
         fresh = block.epoch == launch["epoch"]
         if fresh and low <= block.time_ns <= high:
@@ -131,14 +132,15 @@ def launch_rows(
             flag = flag_of(fresh, times, low, high)
             if flag < STALE:
                 believed += [time for time in times if time is not None]
-            job = table["job_of_pair"][pair] if table and pair < len(table["job_of_pair"]) else -1
-            warp = table["warp_of_pair"][pair] if table and pair < len(table["warp_of_pair"]) else -1
+            at = first_pair + pair
+            job = table["job_of_pair"][at] if table and pair < pairs else -1
+            warp = table["warp_of_pair"][at] if table and pair < pairs else -1
             begin, end = times
             rows.append(
                 {
                     "begin": begin if begin is not None else end or 0,
                     "dur": end - begin if flag == OK and begin is not None and end is not None else 0,
-                    "job": job if job >= 0 else UNKNOWN + pair,
+                    "job": job if job >= 0 else UNKNOWN + at,
                     "launch": launch["launch"],
                     "layer": launch["layer"],
                     "block": block.block,
@@ -148,6 +150,14 @@ def launch_rows(
                 }
             )
     return rows, believed
+
+
+def pairs_of_kernel(launch: dict[str, Any], table: dict[str, Any] | None) -> tuple[int, int]:
+    """(first pair, pairs) of the launch's kernel in the job table of all kernels."""
+    if not table or not table.get("kernels"):
+        return 0, len(table["job_of_pair"]) if table else 0
+    kernel = table["kernels"][launch.get("kernel", 0)]
+    return kernel["first_pair"], kernel["slots"] // 2
 
 
 def flag_of(fresh: bool, times: list[int | None], low: int, high: int) -> int:

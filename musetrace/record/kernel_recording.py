@@ -95,7 +95,7 @@ class KernelRecording:
         with self._lock:
             if self._drain is not None or self.failure is not None or self.closed:
                 raise RecordError(
-                    f"kernel {kernel.name} is attached after the first launch or step: attach all kernels before"
+                    f"kernel {kernel.name} is attached after the first launch or step: attach all before"
                 )
             if kernel.name in {one.table.name for one in self._kernels}:
                 raise RecordError(f"there are two kernels {kernel.name}: give attach() another name")

@@ -24,28 +24,9 @@ from musetrace.store.payloads import Launch
 from musetrace.store.stamp_batch import StampBatch
 
 SLOT_BYTES = {"store": 8, "register": 4}
-MODE = {"off": 0, "store": 1, "register": 2}
 BLOCKS, EPOCH, NO_JOB = 3, 41, 0xFFFF
 CANARY = 0xA5
 STAMPING = ((0, "tile_load"), (1, "tile_wait"), (1, "tile_compute"), (3, "tile_wait"), (3, "tile_compute"))
-
-
-@pytest.fixture(scope="module")
-def libraries(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    """The kernel in its three builds."""
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    folder = tmp_path_factory.mktemp("kernels")
-    built = {}
-    for mode, number in MODE.items():
-        library = folder / f"lib{mode}.so"
-        options = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
-        options += [f"-DMUSETRACE_STAMPS={number}", "-I", "csrc/include"]
-        command = [compiler, *options, "tests/native/kernel_on_host.cpp", "-o", str(library)]
-        subprocess.run(command, cwd=repository, check=True, timeout=120)
-        built[mode] = ctypes.CDLL(str(library))
-    return built
 
 
 class Region:
@@ -201,7 +182,7 @@ def test_a_region_for_another_build_is_left_alone(
     assert region.neighbours_are_intact()
 
 
-@pytest.mark.parametrize("mode", MODE)
+@pytest.mark.parametrize("mode", ["off", *SLOT_BYTES])
 def test_without_a_region_a_kernel_runs(libraries: dict[str, ctypes.CDLL], mode: str) -> None:
     run(libraries, mode, None)
 
