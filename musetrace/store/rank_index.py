@@ -24,6 +24,8 @@ TABLES = ("spans", "launches", "steps")
 # Rows of the steps table are gathered into batches of this many.
 _STEPS_PER_BATCH = 4096
 _MAX_REPORTS = 100
+_MAX_REASONS = 100
+_OTHER_REASONS = "other_reasons"
 
 
 def table_path(folder: Path, table: str, rank: int) -> Path:
@@ -39,6 +41,7 @@ class RankIndex:
     anchors: list[Clock] = field(default_factory=list)
     reports: list[dict[str, Any]] = field(default_factory=list)
     losses: dict[str, int] = field(default_factory=no_losses)
+    loss_reasons: dict[str, int] = field(default_factory=dict)
     blocks: int = 0
     steps: int = 0
     launches: int = 0
@@ -57,6 +60,7 @@ class RankIndex:
             "end_reason": self.end_reason,
             "notes": self.notes,
             "losses": self.losses,
+            **({"loss_reasons": self.loss_reasons} if self.loss_reasons else {}),
             "blocks": self.blocks,
             "steps": self.steps,
             "launches": self.launches,
@@ -129,7 +133,7 @@ class _Indexer:
         elif isinstance(record, Step):
             self._take_step(record)
         elif isinstance(record, Loss):
-            self._index.losses["lost_launches"] += record.launches
+            self._take_loss(record)
         elif isinstance(record, Clock):
             self._index.anchors.append(record)
             del self._index.anchors[1:-1]
@@ -176,6 +180,13 @@ class _Indexer:
         if (kernel, width) not in self._pairs:
             self._pairs[kernel, width] = PairMap(table, width, kernel)
         return self._pairs[kernel, width]
+
+    def _take_loss(self, loss: Loss) -> None:
+        index = self._index
+        index.losses["lost_launches"] += loss.launches
+        known = loss.reason in index.loss_reasons or len(index.loss_reasons) < _MAX_REASONS
+        reason = loss.reason if known else _OTHER_REASONS
+        index.loss_reasons[reason] = index.loss_reasons.get(reason, 0) + loss.launches
 
     def _take_step(self, record: Step) -> None:
         step = self._at_step(record.step)

@@ -77,6 +77,15 @@ class Run:
         return {**counts, "missing_ranks": list(self.manifest["missing_ranks"])}
 
     @property
+    def loss_reasons(self) -> dict[str, int]:
+        """Lost launches by the reason that the recorder had, over all ranks."""
+        sums: dict[str, int] = {}
+        for entry in self._entries.values():
+            for reason, launches in entry.get("loss_reasons", {}).items():
+                sums[reason] = sums.get(reason, 0) + int(launches)
+        return sums
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """One sentence for each thing that is wrong with a journal."""
         notes = [
