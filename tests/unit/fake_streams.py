@@ -1,7 +1,7 @@
 """Torch's streams and events without a GPU, for tests of the recorder's CUDA part: memory is the host's.
 
-Work on tensors happens at once, in the order in which it is queued; ``log`` has what was asked of streams, and
-whether the thread was in relaxed capture mode.
+Work on tensors happens at once, in the order in which it is queued; ``log`` has what was asked of streams,
+and whether the thread was in relaxed capture mode.
 """
 
 from __future__ import annotations
