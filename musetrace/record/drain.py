@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from musetrace.record.kernel_drain import KernelDrain
-from musetrace.record.kernel_launch import KernelLaunch
+from musetrace.record.kernel_launch import KernelLaunch, KernelSnapshot
 from musetrace.record.loss_ledger import (
     NEVER_SUBMITTED,
     OUT_OF_ORDER,
@@ -69,7 +69,7 @@ class Stop:
     reason: str
 
 
-Item = SubmittedLaunch | KernelLaunch | StepDone | WaitReported | Stop
+Item = SubmittedLaunch | KernelLaunch | KernelSnapshot | StepDone | WaitReported | Stop
 
 
 class Drain:
@@ -150,7 +150,7 @@ class Drain:
     def _take(self, item: Item) -> None:
         if isinstance(item, SubmittedLaunch):
             self._take_launch(item)
-        elif isinstance(item, KernelLaunch) and self._kernels is not None:
+        elif isinstance(item, (KernelLaunch, KernelSnapshot)) and self._kernels is not None:
             self.stamps += self._kernels.take(item, self.journals[0])
         elif isinstance(item, StepDone):
             for journal in self.journals:
@@ -214,7 +214,7 @@ class Drain:
 
     def _lose(self, item: Item, reason: str = RECORDING_FAILED) -> None:
         """Count a launch as lost in every journal that does not have it."""
-        if isinstance(item, KernelLaunch) and self._kernels is not None:
+        if isinstance(item, (KernelLaunch, KernelSnapshot)) and self._kernels is not None:
             with contextlib.suppress(Exception):
                 self._kernels.lose(item, self.journals[0], reason)
         if not isinstance(item, SubmittedLaunch):

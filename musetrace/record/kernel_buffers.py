@@ -101,11 +101,17 @@ class Slab:
         return len(self.launches) - 1
 
     def take_copies(self) -> HostCopies | None:
-        """Memory for a snapshot; None when all of it waits to be drained. Raises MemoryError."""
-        if not self._free and self._made < _SNAPSHOTS:
-            self._made += 1
+        """Memory for a snapshot; None when all that there is waits to be drained."""
+        if self._free:
+            return self._free.popleft()
+        if self._made == _SNAPSHOTS:
+            return None
+        self._made += 1
+        try:
             return self.regions.copies()  # type: ignore[no-any-return]
-        return self._free.popleft() if self._free else None
+        except MemoryError:
+            self._made = _SNAPSHOTS
+            return None
 
     def give_back(self, copies: HostCopies) -> None:
         """A snapshot that was read; any thread."""

@@ -17,12 +17,17 @@ import numpy as np
 from musetrace import _core
 from musetrace.abi import StampLayout
 from musetrace.errors import DeviceError
-from musetrace.record.kernel_launch import KernelLaunch
-from musetrace.record.kernel_region import RegionState, drop_earlier_launches, region_state
+from musetrace.record.kernel_launch import KernelItem, KernelLaunch, KernelSnapshot
+from musetrace.record.kernel_region import (
+    RegionState,
+    drop_earlier_launches,
+    region_state,
+    rows_that_ran,
+)
 from musetrace.record.kernel_table import KernelTable
 from musetrace.record.loss_ledger import MISMATCH, RECORDING_FAILED, LostLaunches
 from musetrace.record.rank_journal import RankJournal
-from musetrace.record.source import SLOT_BYTES_OF_STAMPS
+from musetrace.record.source import SLOT_BYTES_OF_STAMPS, LaunchInfo
 from musetrace.store.stamp_batch import StampEncoder
 
 _BUILD_FLAG = {8: "-DMUSETRACE_STAMPS=1", 4: "-DMUSETRACE_STAMPS=2"}
@@ -66,7 +71,7 @@ class KernelDrain:
 
     kernels: Sequence[DrainedKernel]
     enter_thread: Callable[[], None]
-    at_end: Callable[[], Sequence[KernelLaunch]]
+    at_end: Callable[[], Sequence[KernelItem]]
     abandon: Callable[[], None]
     _said: set[tuple[str, str]] = field(default_factory=set)
 
@@ -75,26 +80,31 @@ class KernelDrain:
         """Of the largest launch, encoded."""
         return max(one.encoder.capacity_bytes for one in self.kernels)
 
-    def take(self, item: KernelLaunch, journal: RankJournal) -> int:
-        """Wait for a launch and file it; returns how many stamps it has.
+    def take(self, item: KernelItem, journal: RankJournal) -> int:
+        """Wait for a launch, or for a snapshot of some, and file it; returns how many stamps there are.
 
-        Raises DeviceError when the device failed: then nothing of the launch is known, and its memory lives
-        on.
+        Raises DeviceError when the device failed: then nothing is known of the launches.
         """
-        one = self.kernels[item.info.kernel]
+        one = self.kernels[_first_info(item).kernel]
         try:
             item.ended.synchronize()
         except Exception as error:
             raise DeviceError(f"kernel {one.kernel.name}: {first_line(error)}") from None
-        stamps = self._file(item, one, journal)
+        if isinstance(item, KernelLaunch):
+            stamps = self._file(item, one, journal)
+        else:
+            rows = rows_that_ran(item.memory[: len(item.infos)], item.epoch)
+            stamps = sum(self._file(item.launch(row), one, journal) for row in rows)
         item.give_back()
         return stamps
 
-    def lose(self, item: KernelLaunch, journal: RankJournal, reason: str = RECORDING_FAILED) -> None:
-        """Count a launch that cannot be filed."""
-        if not item.filed:
+    def lose(self, item: KernelItem, journal: RankJournal, reason: str = RECORDING_FAILED) -> None:
+        """Count a launch that cannot be filed, or all that may have been in a snapshot."""
+        if isinstance(item, KernelSnapshot):
+            _lose(item.infos[0], journal, len(item.infos), reason)
+        elif not item.filed:
             item.filed = True
-            _lose(item, journal, 1, reason)
+            _lose(item.info, journal, 1, reason)
 
     def finish(self, journal: RankJournal) -> None:
         """File what nobody handed over, and say which kernels never stamped."""
@@ -115,11 +125,11 @@ class KernelDrain:
         if state.built_for is not None:
             self._say_mismatch(one, journal, *state.built_for)
             item.filed = True
-            _lose(item, journal, state.launches, MISMATCH)
+            _lose(item.info, journal, state.launches, MISMATCH)
             return 0
         lost = state.launches - state.is_there
         if lost:
-            _lose(item, journal, lost, item.repeated.format(launches=state.launches))
+            _lose(item.info, journal, lost, item.repeated.format(launches=state.launches))
         if not state.is_there and state.launches:
             item.filed = True
             return 0
@@ -208,5 +218,9 @@ def _never_stamped(one: DrainedKernel) -> str:
     return f"pass stamps.ptr to it, and build it with {_BUILD_FLAG[one.slot_bytes]}"
 
 
-def _lose(item: KernelLaunch, journal: RankJournal, launches: int, reason: str) -> None:
-    journal.lose(LostLaunches(item.info.step, item.info.launch, launches, reason))
+def _first_info(item: KernelItem) -> LaunchInfo:
+    return item.info if isinstance(item, KernelLaunch) else item.infos[0]
+
+
+def _lose(info: LaunchInfo, journal: RankJournal, launches: int, reason: str) -> None:
+    journal.lose(LostLaunches(info.step, info.launch, launches, reason))

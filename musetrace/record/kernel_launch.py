@@ -1,8 +1,8 @@
-"""A launch of somebody's kernel on its way from the program to the drain thread."""
+"""Launches of other people's kernels on their way from the program to the drain thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,3 +50,42 @@ class KernelLaunch:
     may_be_absent: bool
     repeated: str
     filed: bool = False
+
+
+@dataclass
+class KernelSnapshot:
+    """All captured launches of a slab as they stood at one moment, in ``memory`` once ``ended`` has.
+
+    Attributes:
+        infos: of the launches, in the order of their rows: those that ran since the snapshot before.
+        memory: uint8[rows or more, region_bytes].
+        epoch, submit_ns, ended, give_back, repeated: see :class:`KernelLaunch`.
+    """
+
+    infos: Sequence[LaunchInfo]
+    memory: npt.NDArray[np.uint8]
+    epoch: int
+    submit_ns: int
+    ended: Ended
+    give_back: Callable[[], None]
+    repeated: str
+
+    def launch(self, row: int) -> KernelLaunch:
+        """One of the launches, which may be absent."""
+        return KernelLaunch(
+            info=self.infos[row],
+            memory=self.memory[row],
+            epoch=self.epoch,
+            submit_ns=self.submit_ns,
+            ended=self.ended,
+            give_back=nothing,
+            may_be_absent=True,
+            repeated=self.repeated,
+        )
+
+
+KernelItem = KernelLaunch | KernelSnapshot
+
+
+def nothing() -> None:
+    """Nothing has to be given back."""

@@ -18,10 +18,11 @@ import musetrace
 from musetrace.errors import RecordError
 from musetrace.record.cpu_kernel_device import aligned_zeros
 from musetrace.record.drain import Drain, StepDone
-from musetrace.record.kernel_buffers import CapturedLaunches, LentRegion, RegionPool, Slab, keep
-from musetrace.record.kernel_device import HostCopies, KernelDevice
+from musetrace.record.graph_snapshots import GraphSnapshots
+from musetrace.record.kernel_buffers import LentRegion, RegionPool, keep
+from musetrace.record.kernel_device import KernelDevice
 from musetrace.record.kernel_drain import DrainedKernel, KernelDrain, first_line
-from musetrace.record.kernel_launch import AlreadyEnded, Ended, KernelLaunch
+from musetrace.record.kernel_launch import Ended, KernelLaunch, nothing
 from musetrace.record.kernel_table import KernelTable, combined_table
 from musetrace.record.launch_numbers import MAX_LAYERS, LaunchNumber, LaunchNumbers, OpenStep
 from musetrace.record.loss_ledger import (
@@ -39,8 +40,6 @@ from musetrace.store import limits
 StartDrain = Callable[[StampSource, KernelDrain], Drain]
 
 _LAUNCHED_AGAIN = "launched {launches} times with one region"
-_REPLAYED_AGAIN = "replayed {launches} times in one step"
-_REPLAYED_OUTSIDE = "replayed {launches} times outside of a step"
 
 
 @dataclass
@@ -85,7 +84,7 @@ class KernelRecording:
         # A thread that is interrupted inside may close the recorder.
         self._lock = threading.RLock()
         self._kernels: list[RecordedKernel] = []
-        self._captured = CapturedLaunches(device)
+        self._graphs = GraphSnapshots(device, self._info)
         self._numbers = LaunchNumbers()
         self._open: set[OpenLaunch] = set()
         self._drain: Drain | None = None
@@ -120,8 +119,14 @@ class KernelRecording:
             raise RecordError(f"layer {layer} cannot be recorded; it is -32768 to 32767")
         if self.closed:
             return None
-        with self._lock:
-            return self._enter(kernel, stream, layer)
+        try:
+            with self._lock:
+                return self._enter(kernel, stream, layer)
+        except RecordError:
+            raise
+        except Exception as error:
+            self._fail(error)
+            return None
 
     def _enter(self, kernel: int, stream: object, layer: int | None) -> OpenLaunch | None:
         drain = self._started()
@@ -162,7 +167,9 @@ class KernelRecording:
         one.drained.launched += 1
         try:
             number = one.drained.captured % MAX_LAYERS
-            slab, row = self._captured.add(kernel, one.drained.layout, number if layer is None else layer)
+            slab, row = self._graphs.captured.add(
+                kernel, one.drained.layout, number if layer is None else layer
+            )
         except MemoryError:
             lost, _ = self._numbers.leave(None, kernel)
             self._ledger.note(self._info(lost, kernel, layer), NO_MEMORY)
@@ -205,7 +212,7 @@ class KernelRecording:
             return
         number, alone = self._numbers.leave(opened.number, opened.kernel)
         info = self._info(number, opened.kernel, opened.layer)
-        if ended is None or number.launch >= limits.MAX_LAUNCHES_PER_STEP - self._captured.count:
+        if ended is None or number.launch >= limits.MAX_LAUNCHES_PER_STEP - self._graphs.captured.count:
             self._ledger.note(info, opened.lost or (RECORDING_FAILED if ended is None else TOO_MANY_LAUNCHES))
         else:
             lent = opened.lent
@@ -216,7 +223,7 @@ class KernelRecording:
                     epoch=1 if lent is None else lent.epoch,
                     submit_ns=opened.submit_ns,
                     ended=ended,
-                    give_back=_nothing if lent is None or pool is None else partial(pool.give_back, lent),
+                    give_back=nothing if lent is None or pool is None else partial(pool.give_back, lent),
                     may_be_absent=raised,
                     repeated=_LAUNCHED_AGAIN,
                 )
@@ -262,57 +269,14 @@ class KernelRecording:
 
     def _snapshot(self, step: OpenStep, stream: object) -> None:
         """Queue copies of all captured launches, whether their graph was replayed or not: the copies tell."""
-        drain, slabs = self._drain, self._captured.slabs
-        if not slabs or drain is None or drain.failure is not None:
+        drain = self._drain
+        if not self._graphs.captured.slabs or drain is None or drain.failure is not None:
             return
         found = self.device.stream(stream)
-        if self.device.is_capturing(found):
-            return
-        with self.device.aside():
-            for slab in slabs:
-                for item in self._snapshot_slab(slab, step, found):
-                    drain.put(item)
-
-    def _snapshot_slab(self, slab: Slab, step: OpenStep, stream: Any) -> list[KernelLaunch]:
-        copies, rows, items = slab.take_copies(), len(slab.launches), []
-        if copies is None:
-            slab.regions.forget(rows, stream)
-        else:
-            ended = slab.regions.snapshot(rows, copies, stream)
-            repeated = BUFFERS_BUSY if slab.skipped else _REPLAYED_AGAIN
-            items = self._items(slab, copies, ended, step, repeated)
-            items[-1].give_back = partial(slab.give_back, copies)
-        slab.renew(skipped=copies is None)
-        return items
-
-    def _items(
-        self, slab: Slab, copies: HostCopies, ended: Ended, step: OpenStep, repeated: str
-    ) -> list[KernelLaunch]:
-        """The captured launches of a slab, in the order of capture behind the step's own launches."""
-        numbers = [LaunchNumber(step.number, step.launches + one.number, 0) for one in slab.launches]
-        return [
-            KernelLaunch(
-                info=self._info(number, slab.kernel, launch.layer),
-                memory=copies.memory[row],
-                epoch=slab.epoch,
-                submit_ns=slab.since_ns,
-                ended=ended,
-                give_back=_nothing,
-                may_be_absent=True,
-                repeated=repeated,
-            )
-            for row, (number, launch) in enumerate(zip(numbers, slab.launches, strict=True))
-        ]
-
-    def _at_end(self) -> list[KernelLaunch]:
-        """What was replayed since the last step; in the drain thread, when all else is filed."""
-        found: list[KernelLaunch] = []
-        step = OpenStep(self._numbers.next_step, tokens=0)
-        for slab in self._captured.slabs:
-            copies = slab.regions.copies()
-            slab.regions.bring_now(len(slab.launches), copies)
-            found += self._items(slab, copies, AlreadyEnded(), step, _REPLAYED_OUTSIDE)
-        return found
+        if not self.device.is_capturing(found):
+            with self.device.aside():
+                for snapshot in self._graphs.take(step, found):
+                    drain.put(snapshot)
 
     def stop(self) -> None:
         """No launch is recorded from now on; a recording without a launch begins, so that there is a run."""
@@ -336,7 +300,8 @@ class KernelRecording:
         """The drain thread, started before the first launch or step; None when it cannot be."""
         if self._drain is None and self.failure is None and self._kernels:
             drained = [one.drained for one in self._kernels]
-            kernels = KernelDrain(drained, self.device.enter_thread, self._at_end, self._keep_pools)
+            at_end = partial(self._graphs.take_last, self._numbers)
+            kernels = KernelDrain(drained, self.device.enter_thread, at_end, self._keep_pools)
             try:
                 self._drain = self._start(self._source(), kernels)
             except RecordError as error:
@@ -366,7 +331,3 @@ class KernelRecording:
         """The recording has failed, and the program goes on."""
         if self._drain is not None:
             self._drain.fail(f"{type(error).__name__}: {first_line(error)}")
-
-
-def _nothing() -> None:
-    """Nothing has to be given back."""

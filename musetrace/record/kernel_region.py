@@ -18,6 +18,7 @@ HEADER_BYTES = _HEADER.itemsize
 # What the host writes of it stands in front of what the kernel does.
 HOST_BYTES = _HEADER.fields["launches"][1]
 EPOCH_WORD = _HEADER.fields["epoch"][1] // 4
+_FIRST_EPOCH_WORD = (HEADER_BYTES + np.dtype(_core.abi.block_header_dtype).fields["epoch"][1]) // 4
 _SLOTS_BITS = 24
 
 
@@ -45,6 +46,14 @@ def region_state(layout: StampLayout, region: Region, epoch: int) -> RegionState
         launches = 1  # a kernel that does not count
     built_for = (mismatch & ((1 << _SLOTS_BITS) - 1), mismatch >> _SLOTS_BITS) if mismatch else None
     return RegionState(launches, is_there, int(header["dropped_blocks"]) // max(launches, 1), built_for)
+
+
+def rows_that_ran(regions: npt.NDArray[np.uint8], epoch: int) -> list[int]:
+    """Which of some regions, uint8[rows, region_bytes], somebody wrote to since they were cleared."""
+    words = regions.view(np.uint32)
+    wrote = words[:, HOST_BYTES // 4 : HEADER_BYTES // 4].any(axis=1)
+    # A kernel that does not count its launches says so in the header of its first block.
+    return np.flatnonzero(wrote | (words[:, _FIRST_EPOCH_WORD] == epoch)).tolist()
 
 
 def write_header(layout: StampLayout, region: Region, epoch: int) -> None:

@@ -157,7 +157,7 @@ def test_a_step_without_a_free_snapshot_is_counted_when_there_is_one_again(
             with rec.step():
                 graph.replay()
         device.gate.set()
-        wait_until(lambda: len(rec._kernels._captured.slabs[-1]._free) == 4)
+        wait_until(lambda: len(rec._kernels._graphs.captured.slabs[-1]._free) == 4)
         with rec.step():
             graph.replay()
     # Four snapshots were free; three steps found none.
