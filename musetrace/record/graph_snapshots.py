@@ -1,4 +1,4 @@
-"""Copies of what captured launches stamped, one for each step: a graph's launches have no event of their own."""
+"""Copies of what captured launches stamped, one a step: launches of a graph have no event of their own."""
 
 from __future__ import annotations
 
