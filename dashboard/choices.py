@@ -47,6 +47,8 @@ class Choices:
     def __init__(self, run: RunLike) -> None:
         """Read the kinds and steps over all ranks."""
         self._run = run
+        # Of other people: the kinds of launches are their names.
+        self._has_kernels = bool(run.job_table.kernels)
         time_ns: Counter[str] = Counter()
         launches: Counter[str] = Counter()
         for rank in run.ranks:
@@ -80,14 +82,17 @@ class Choices:
         """The entries of every picker, by field."""
         steps = [Option(str(step), f"step {step}") for step in self._steps]
         return {
-            "kind": [Option(ALL, "all kinds"), *(Option(kind, kind) for kind in self._kinds)],
+            "kind": [
+                Option(ALL, "all kernels" if self._has_kernels else "all kinds"),
+                *(Option(kind, kind) for kind in self._kinds),
+            ],
             "rank": [
                 Option(ALL, "all ranks"),
                 *(Option(str(rank), f"rank {rank}") for rank in self._run.ranks),
             ],
             "step": [Option(ALL, "all steps"), *steps],
             "lane_step": steps,
-            "launch": launch_options(self.launches(state.lane_step)),
+            "launch": launch_options(self.launches(state.lane_step), self._has_kernels),
             "rows": self._row_options(state.rows),
         }
 
@@ -155,14 +160,15 @@ def _longest(time_ns: Mapping[str, int], launches: Mapping[str, int], tick: int 
     return longest
 
 
-def launch_options(launches: Iterable[Launch]) -> list[Option]:
+def launch_options(launches: Iterable[Launch], of_kernels: bool = False) -> list[Option]:
     """The entries of the picker of launches; one that is alone of its kind goes by the kind."""
+    form = "{kind}, launch {layer}" if of_kernels else "layer {layer}, {kind}"
     launches = list(launches)
     counts = Counter(launch.kind for launch in launches)
     return [
         Option(
             str(launch.number),
-            launch.kind if counts[launch.kind] == 1 else f"layer {launch.layer}, {launch.kind}",
+            launch.kind if counts[launch.kind] == 1 else form.format(kind=launch.kind, layer=launch.layer),
         )
         for launch in launches
     ]

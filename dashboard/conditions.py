@@ -44,9 +44,11 @@ class Condition:
 def conditions(run: RecordedRun) -> list[Condition]:
     """Device, model, extent, stamps, clock, verdict and losses."""
     manifest = run.manifest
+    # A kernel of somebody's has no model.
+    model = [] if manifest.get("model") == {} else [_section("model", manifest.get("model"))]
     return [
         _section("device", manifest.get("device")),
-        _section("model", manifest.get("model")),
+        *model,
         Condition("extent", _extent(run)),
         Condition("stamps", _short(manifest.get("stamps"))),
         _clock(manifest.get("clock")),

@@ -98,13 +98,14 @@ def lane_spans(
     if not found:
         raise AnalysisError(f"launch {launch} of step {step} left no stamps on {_ranks_named(choice)}")
     stride = 1 if choice.per_warp else max(1, -(-sum(len(part.job) for part in found) // most_spans))
-    lanes = _lanes(run, [part.rank for part in found], choice, stride, found)
+    lanes = _lanes(run, choice, stride, found)
     return _joined(run, found, lanes, choice, stride)
 
 
 @dataclass(frozen=True)
 class _RankSpans:
     rank: int
+    kind: str
     launch_begin_ns: int
     block: Ints
     warp: Ints
@@ -115,9 +116,10 @@ class _RankSpans:
 
 
 def _of_rank(run: RunLike, rank: int, step: int, launch: int, choice: LaneChoice) -> _RankSpans | None:
-    begin_ns = _launch_begin_ns(run.launches(rank), step, launch)
-    if not begin_ns:
+    found = _launch_of(run.launches(rank), step, launch)
+    if found is None:
         return None
+    begin_ns, kind = found
     steps = run.steps(rank)
     base_ns = int(steps["base_ns"][steps["step"].to_pylist().index(step)].as_py())
     batch = run.spans(rank, step)
@@ -130,23 +132,24 @@ def _of_rank(run: RunLike, rank: int, step: int, launch: int, choice: LaneChoice
     )
     absolute = base_ns + begin
     flagged = int(chosen.sum()) - int(sound.sum())
-    return _RankSpans(rank, begin_ns, block, warp, job, absolute, absolute + dur, flagged)
+    return _RankSpans(rank, kind, begin_ns, block, warp, job, absolute, absolute + dur, flagged)
 
 
-def _launch_begin_ns(launches: pa.Table, step: int, launch: int) -> int:
+def _launch_of(launches: pa.Table, step: int, launch: int) -> tuple[int, str] | None:
+    """When a launch began, in ns, and its kind; None for one that was not stamped."""
     chosen = (launches["step"].to_numpy() == step) & (launches["launch"].to_numpy() == launch)
-    begins = launches["begin_ns"].to_numpy()[chosen]
-    return int(begins[0]) if len(begins) else 0
+    row = launches.select(["begin_ns", "kind"]).filter(chosen).slice(0, 1).to_pylist()
+    return (row[0]["begin_ns"], row[0]["kind"]) if row and row[0]["begin_ns"] else None
 
 
-def _lanes(
-    run: RunLike, ranks: list[int], choice: LaneChoice, stride: int, found: list[_RankSpans]
-) -> tuple[Lane, ...]:
+def _lanes(run: RunLike, choice: LaneChoice, stride: int, found: list[_RankSpans]) -> tuple[Lane, ...]:
+    table, ranks = run.job_table.of_kernel(found[0].kind), [part.rank for part in found]
     if choice.block is not None:
-        stamping = {warp for job in run.job_table.jobs for warp in job.stamped_by}
+        stamping = {warp for warp in table.warp_of_pair if warp >= 0}
         warps = sorted(stamping.union(*(part.warp.tolist() for part in found)))
         return tuple(Lane(rank, choice.block, warp) for rank in ranks for warp in warps)
-    return tuple(Lane(rank, block, None) for rank in ranks for block in range(0, run.blocks, stride))
+    blocks = run.job_table.blocks_of(found[0].kind, run.blocks)
+    return tuple(Lane(rank, block, None) for rank in ranks for block in range(0, blocks, stride))
 
 
 def _joined(

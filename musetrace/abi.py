@@ -216,6 +216,11 @@ class JobTable:
             kernels=(),
         )
 
+    def of_kernel(self, name: str) -> JobTable:
+        """The part of the kernel of this name; the whole table when there is none."""
+        numbers = {kernel.name: number for number, kernel in enumerate(self.kernels)}
+        return (self.part(numbers[name]) if name in numbers else None) or self
+
     def first_pair(self, kernel: int) -> int:
         """The first of a kernel's slot pairs; 0 when there is no such kernel."""
         return self.kernels[kernel].first_pair if 0 <= kernel < len(self.kernels) else 0

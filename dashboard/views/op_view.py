@@ -41,6 +41,7 @@ _LABELS = {
     "launch": "layer",
     "rows": "lanes",
 }
+_LABELS_OF_KERNELS = {"kind": "kernel", "launch": "launch"}
 _KEPT_LANES = 8
 _HINT = "Point at a lane to read its spans to the nanosecond."
 _READING = "bar: median begin to median end; whiskers: p10 to p90; in brackets: blocks, where not all run it"
@@ -57,9 +58,11 @@ def layout(run: RecordedRun) -> html.Div:
         return html.Div(html.P(sentence_of(error), className="sentence"))
     options = choices.options(choices.default)
 
+    labels = _LABELS | (_LABELS_OF_KERNELS if run.job_table.kernels else {})
+
     def pickers(names: tuple[str, ...]) -> html.Div:
         found = [
-            picker(PICKERS[name], _LABELS[name], options[name], getattr(choices.default, name))
+            picker(PICKERS[name], labels[name], options[name], getattr(choices.default, name))
             for name in names
         ]
         return html.Div(found, className="pickers")

@@ -106,7 +106,8 @@ class _Totals:
     def add(self, spans: StepSpans, blocks: int, classes: _KindClasses) -> None:
         """Add the launches of one step."""
         walls = spans.launch_end - spans.launch_begin
-        counted = np.broadcast_to(spans.launch_blocks[:, None] >= blocks, (len(walls), blocks)).copy()
+        whole = spans.launch_blocks >= spans.launch_grid
+        counted = whole[:, None] & (np.arange(blocks) < spans.launch_grid[:, None])
         counted[spans.launch, spans.block] = True
         self.launches[:] += counted.sum(axis=0)
         self.wall[:] += walls @ counted

@@ -54,7 +54,9 @@ def op_timeline(
     parts: dict[int, _Part] = {}
     for spans in step_spans(run, selection, counted):
         _collect(spans, rows.of(spans.job), parts)
-    blocks_total, tick = run.blocks * len(chosen_ranks(run, selection)), tick_ns(run)
+    blocks = run.job_table.blocks_of(layer_kind or "", run.blocks)
+    blocks_total = blocks * len(chosen_ranks(run, selection))
+    tick = tick_ns(run)
     return answer(
         run,
         _FIELDS,

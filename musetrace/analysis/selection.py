@@ -56,6 +56,7 @@ class StepSpans:
     launch_begin: Ints
     launch_end: Ints
     launch_blocks: Ints  # blocks that reported
+    launch_grid: Ints  # blocks that there are
     begin: Ints
     end: Ints
     job: Ints
@@ -157,6 +158,7 @@ def _load(
         launch_begin=launches.begin_ns - base_ns,
         launch_end=launches.end_ns - base_ns,
         launch_blocks=launches.blocks,
+        launch_grid=np.array([run.job_table.blocks_of(kind, run.blocks) for kind in launches.kind], np.int64),
         begin=begin,
         end=begin + length,
         job=job,

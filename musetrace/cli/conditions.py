@@ -50,6 +50,8 @@ def condition_lines(run: Run, screen: Screen, most_lines: int) -> list[str]:
     manifest = run.manifest
     lines: list[str] = []
     for label in ("device", "model", "build"):
+        if label == "model" and manifest.get(label) == {}:
+            continue  # a kernel of somebody's has no model
         lines += labelled(label, described(manifest.get(label), screen), screen, most_lines)
     lines += labelled("stamps", _value(manifest.get("stamps") or "not known", screen), screen)
     lines += labelled("clock", clock_text(manifest.get("clock"), screen), screen)
@@ -101,6 +103,20 @@ def _wait_words(run: Run, report: dict[str, Any], screen: Screen) -> str:
         return described(report, screen)
 
 
+def _told_apart(reports: list[Any]) -> tuple[list[Any], list[Any]]:
+    """What the recorder said of kernels, and the wait reports."""
+    of_kernels = [report for report in reports if "kernel" in report and isinstance(report.get("text"), str)]
+    return of_kernels, [report for report in reports if report not in of_kernels]
+
+
+def _reason_lines(run: Run, screen: Screen) -> list[str]:
+    """How many launches were lost for which reason."""
+    return [
+        f"{'':<16}{count(launches):>9}  {screen.shown(reason.replace('_', ' '))}"
+        for reason, launches in run.loss_reasons.items()
+    ]
+
+
 def loss_lines(run: Run, screen: Screen, *, all_kinds: bool) -> list[str]:
     """The table of losses with meaning and remedy for what there is, then wait reports and notes."""
     losses = run.losses
@@ -110,6 +126,7 @@ def loss_lines(run: Run, screen: Screen, *, all_kinds: bool) -> list[str]:
         if number:
             text = f"{kind.name:<16}{count(number):>9}  {kind.meaning}; {kind.remedy}"
             lines += wrap(text, screen.width, indent=" " * 27)
+            lines += _reason_lines(run, screen) if kind.name == "lost_launches" else []
         elif all_kinds:
             lines.append(f"{kind.name:<16}{0:>9}")
     missing = losses["missing_ranks"]
@@ -117,8 +134,11 @@ def loss_lines(run: Run, screen: Screen, *, all_kinds: bool) -> list[str]:
         names = [str(rank) for rank in missing[:_MISSING_SHOWN]] + ["..."] * (len(missing) > _MISSING_SHOWN)
         text = f"{'missing_ranks':<16}{count(len(missing)):>9}  {', '.join(names)}"
         lines += wrap(text, screen.width, indent=" " * 27)
-    for report in run.manifest.get("reports", [])[:_REPORTS_SHOWN]:
+    of_kernels, waits = _told_apart(run.manifest.get("reports", []))
+    for report in waits[:_REPORTS_SHOWN]:
         lines += wrap(f"wait report: {_wait_words(run, report, screen)}", screen.width, indent="      ")
+    for report in of_kernels:
+        lines += wrap(f"note: {screen.shown(report['text'])}", screen.width, indent="      ")
     for note in run.notes:
         lines += wrap(f"note: {screen.shown(note)}", screen.width, indent="      ")
     return [fit(line, screen.width) for line in lines] or ["nothing was lost"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,9 @@ class ReportCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare what to report on."""
         parser.add_argument("run", help="the run's folder")
-        parser.add_argument("--kind", help="only launches of this kind: sliding, global, entry, head")
+        parser.add_argument(
+            "--kind", help="only launches of this kind (sliding, global, entry, head), or of this kernel"
+        )
         parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
         parser.add_argument("--step", type=int, metavar="N", help="only this step")
         add_width_option(parser)
@@ -51,7 +53,7 @@ Answers = dict[str, Any]
 Section = Callable[[pa.Table, Screen], list[str]]
 
 _STOPS = "stops: how long a rank waits for the others; how often its data came last, or tied by the clock"
-_BLOCKS = "blocks: where their time goes, us per launch"
+_BLOCKS = "blocks{of}: where their time goes, us per launch"
 _SOME_BLOCKS = f"{_BLOCKS}; tied: other blocks of the rank that the clock cannot tell from it"
 _LOADS = "loads: how long before its op's compute, across how many ops, during which"
 
@@ -60,6 +62,7 @@ def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> An
     """All questions of a report; ``ops`` by kind of launch, every other one a table."""
     launches = analysis.launch_times(run, rank=rank, step=step)
     kinds = launches["kind"].to_pylist() if kind is None else [kind]
+    kernels = _kernels(run)
     stops = analysis.stops(run, layer_kind=kind, step=step)
     return {
         "steps": analysis.step_times(run, rank=rank, step=step),
@@ -67,6 +70,11 @@ def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> An
         "ops": {one: analysis.op_timeline(run, layer_kind=one, rank=rank, step=step) for one in kinds},
         "stops": stops if rank is None else stops.filter(pc.equal(stops["rank"], rank)),
         "blocks": analysis.block_busy(run, layer_kind=kind, rank=rank, step=step),
+        "blocks_of_kernels": {
+            one: analysis.block_busy(run, layer_kind=one, rank=rank, step=step)
+            for one in kinds
+            if one in kernels and len(kernels) > 1
+        },
         "loads_ahead": analysis.ring_ahead(run, layer_kind=kind, rank=rank, step=step),
     }
 
@@ -93,6 +101,7 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         "ops": {kind: table.to_pylist() for kind, table in answers["ops"].items()},
         "stops": answers["stops"].to_pylist(),
         "blocks": answers["blocks"].to_pylist(),
+        **_blocks_of_kernels(answers),
         "loads_ahead": answers["loads_ahead"].to_pylist(),
         "losses": run.losses,
         "notes": list(run.notes),
@@ -108,7 +117,7 @@ def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -
     chosen = ", ".join(f"{name} {screen.shown(value)}" for name, value in scope.items() if value is not None)
     if chosen:
         lines += labelled("only", chosen, screen)
-    for titles, table, section in _sections(answers, screen):
+    for titles, table, section in _sections(answers, screen, _kernels(run)):
         if table.num_rows:
             wrapped = [line for title in titles for line in wrap(title, screen.width, indent="  ")]
             lines += ["", *wrapped, *section(table, screen)]
@@ -130,18 +139,42 @@ def quality(run: Run, answers: Answers) -> list[str]:
     return sentences
 
 
-def _sections(answers: Answers, screen: Screen) -> list[tuple[list[str], pa.Table, Section]]:
+def _kernels(run: Run) -> tuple[str, ...]:
+    """The kernels of a run that has kernels of other people: their names are its kinds of launches."""
+    return tuple(kernel.name for kernel in run.job_table.kernels)
+
+
+def _blocks_of_kernels(answers: Answers) -> dict[str, Any]:
+    tables = answers["blocks_of_kernels"]
+    return (
+        {"blocks_of_kernels": {name: table.to_pylist() for name, table in tables.items()}} if tables else {}
+    )
+
+
+def _blocks_title(table: pa.Table, of: str = "") -> str:
+    return (_SOME_BLOCKS if table.num_rows > MOST_BLOCKS else _BLOCKS).format(of=of)
+
+
+def _sections(
+    answers: Answers, screen: Screen, kernels: Sequence[str]
+) -> list[tuple[list[str], pa.Table, Section]]:
     """Titles, answer and form of each section, in the order of the page."""
     ops: list[tuple[list[str], pa.Table, Section]] = []
     for kind, table in answers["ops"].items():
         title = f"{screen.shown(kind)} launch: us from its begin, over blocks x layers x steps x ranks"
+        if kind in kernels:
+            title = f"kernel {screen.shown(kind)}: us from its launch's begin, over blocks x launches x ranks"
         ops.append(([title] if ops else [legend(screen.unicode), "", title], table, op_lines))
-    some = answers["blocks"].num_rows > MOST_BLOCKS
+    blocks: list[tuple[list[str], pa.Table, Section]] = [
+        ([_blocks_title(table, f" of kernel {screen.shown(name)}")], table, block_lines)
+        for name, table in answers["blocks_of_kernels"].items()
+    ]
+    blocks = blocks or [([_blocks_title(answers["blocks"])], answers["blocks"], block_lines)]
     return [
         ([], answers["steps"], step_lines),
         ([], answers["launches"], launch_lines),
         *ops,
         ([_STOPS], answers["stops"], stop_lines),
-        ([_SOME_BLOCKS if some else _BLOCKS], answers["blocks"], block_lines),
+        *blocks,
         ([_LOADS], answers["loads_ahead"], ahead_lines),
     ]

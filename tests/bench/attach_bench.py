@@ -2,8 +2,8 @@
 
     python -m tests.bench.attach_bench [--device cuda] [--launches 2000] [--graph-launches 62] [--steps 200]
 
-The host's time in ``launch()`` and ``step()``, with the recorder on and off, in turn; on a GPU also the time of
-a step that replays a graph, by CUDA events. Medians, 10th and 90th percentile.
+The host's time in ``launch()`` and ``step()``, with the recorder on and off, in turn; on a GPU also the time
+of a step that replays a graph, by CUDA events. Medians, 10th and 90th percentile.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""The page of a run of somebody's kernels: kernels and their launches, and no layers of a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from musetrace.dashboard.choices import Choices
+from musetrace.dashboard.conditions import conditions
+from musetrace.dashboard.lane_spans import LaneChoice, lane_spans
+from musetrace.dashboard.views.op_view import draw_ops, layout
+from musetrace.store.run import Run
+from tests.unit.attached_run import record_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return record_run(tmp_path_factory.mktemp("attached") / "run")
+
+
+def test_kernels_and_launches_are_what_there_is_to_choose(run: Run) -> None:
+    choices = Choices(run)
+    options = choices.options(choices.default)
+    assert [option.label for option in options["kind"]] == ["all kernels", "gemm", "reduce"]
+    assert [option.label for option in options["launch"]] == ["gemm, launch 0", "gemm, launch 1", "reduce"]
+    page = str(layout(run))
+    assert "layer" not in page.lower()
+
+
+def test_a_launch_has_the_lanes_of_its_own_kernel(run: Run) -> None:
+    assert [lane.block for lane in lane_spans(run, 1, 0, LaneChoice()).lanes] == [0, 1, 2, 3]
+    assert [lane.block for lane in lane_spans(run, 1, 2, LaneChoice()).lanes] == [0, 1]
+    assert [lane.warp for lane in lane_spans(run, 1, 2, LaneChoice(0, 1)).lanes] == [0]
+
+
+def test_the_timeline_of_a_kernel_counts_its_blocks(run: Run) -> None:
+    figure, _ = draw_ops(run, "reduce", "all", "all", "light")
+    hovers = [text for trace in figure.data if trace.customdata is not None for text in trace.customdata]
+    assert any("2 of 2 blocks" in text for texts in hovers for text in texts)
+
+
+def test_the_header_says_nothing_of_a_model(run: Run) -> None:
+    labels = [condition.label for condition in conditions(run)]
+    assert "model" not in labels
+    assert "device" in labels
