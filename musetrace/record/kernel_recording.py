@@ -88,11 +88,13 @@ class KernelRecording:
         self._numbers = LaunchNumbers()
         self._open: set[OpenLaunch] = set()
         self._drain: Drain | None = None
+        # Whether it is too late for one more kernel.
+        self._is_sealed = False
 
     def attach(self, kernel: KernelTable, buffers: int) -> StampedKernel:
         """One more kernel, with room for ``buffers`` launches. Raises RecordError."""
         with self._lock:
-            if self._drain is not None or self.failure is not None or self.closed:
+            if self._is_sealed or self.closed:
                 raise RecordError(
                     f"kernel {kernel.name} is attached after the first launch or step: attach all before"
                 )
@@ -129,13 +131,15 @@ class KernelRecording:
             return None
 
     def _enter(self, kernel: int, stream: object, layer: int | None) -> OpenLaunch | None:
-        drain = self._started()
-        if drain is None or self.closed:
-            return None
-        one = self._kernels[kernel]
         found, captures = self._look_at(stream)
+        if self.closed:
+            return None
         if captures:
+            # Opening the run may wait and use the GPU, which a capture forbids: the first step does it.
             return self._capture(kernel, layer)
+        drain, one = self._started(), self._kernels[kernel]
+        if drain is None:
+            return None
         one.drained.launched += 1
         opened = OpenLaunch(kernel, found, layer, self.no_stamps, self._numbers.enter(kernel))
         if drain.failure is not None:
@@ -162,7 +166,8 @@ class KernelRecording:
     def _capture(self, kernel: int, layer: int | None) -> OpenLaunch | None:
         """A launch that becomes part of a graph."""
         one = self._kernels[kernel]
-        if one.pool is None:
+        self._is_sealed = True
+        if one.pool is None or self.failure is not None:
             return None
         one.drained.launched += 1
         try:
@@ -246,7 +251,9 @@ class KernelRecording:
         if self.closed:
             return None
         with self._lock:
-            return None if self._started() is None else self._numbers.begin_step(tokens)
+            if not self._look_at(None)[1] and self._started() is None:
+                return None
+            return self._numbers.begin_step(tokens)
 
     def end_step(self, step: OpenStep, stream: object) -> None:
         """A step ends: what it replayed is copied, in its stream."""
@@ -299,6 +306,7 @@ class KernelRecording:
     def _started(self) -> Drain | None:
         """The drain thread, started before the first launch or step; None when it cannot be."""
         if self._drain is None and self.failure is None and self._kernels:
+            self._is_sealed = True
             drained = [one.drained for one in self._kernels]
             at_end = partial(self._graphs.take_last, self._numbers)
             kernels = KernelDrain(drained, self.device.enter_thread, at_end, self._keep_pools)

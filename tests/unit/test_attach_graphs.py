@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import musetrace
+from musetrace.errors import RecordError
 from musetrace.record.recorder import Recorder
 from tests.builders import small_table
 from tests.host_device import wait_until
@@ -204,6 +205,18 @@ def test_a_step_around_a_capture_leaves_the_capture_alone(tmp_path: Path, device
         with rec.step():
             first.replay()
     assert launches(tmp_path / "run", "step", "launch") == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_capture_opens_no_run_and_ends_the_attaching(tmp_path: Path, device: ScriptedDevice) -> None:
+    with musetrace.record(tmp_path / "run") as rec:
+        gemm, reduce = attached(rec)
+        graph = captured(device, gemm, reduce, 1)
+        assert (rec._drain, list((tmp_path / "run").iterdir())) == (None, [])
+        with pytest.raises(RecordError, match="kernel late is attached after the first launch or step"):
+            rec.attach(GEMM.table, 1, name="late", device="cpu")
+        with rec.step():
+            graph.replay()
+    assert launches(tmp_path / "run", "step", "launch") == [(0, 0), (0, 1)]
 
 
 def test_a_captured_launch_without_memory_is_counted_and_does_not_stamp(
