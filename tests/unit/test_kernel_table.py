@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from musetrace import NewJob, Role
 from musetrace.abi import JobTable
 from musetrace.errors import RecordError
 from musetrace.record.kernel_table import KernelTable, combined_table, job_table_of
+from musetrace.store import open_run
 from musetrace.store.decode import PairMap, decode_launch
 from musetrace.store.payloads import Launch, parse_job_table
 from musetrace.store.stamp_batch import StampBatch
-from tests.builders import small_table, wide_table
+from tests.builders import JournalBuilder, LaunchStamps, small_table, wide_table
 
 T0, EPOCH = 1_000_000, 7
 
@@ -225,3 +227,29 @@ def test_kernels_that_do_not_fit_their_table_make_it_unusable(kernel: dict[str, 
     assert parse_job_table(data, 16) is not None
     data["kernels"][0] |= kernel
     assert parse_job_table(data, 16) is None
+
+
+class OfKernel(LaunchStamps):
+    """A launch that says which kernel it is of."""
+
+    kernel = 0
+
+    def info(self) -> dict[str, Any]:
+        return {**super().info(), "kernel": self.kernel}
+
+
+def test_a_journal_that_names_a_kernel_that_is_not_there_keeps_its_spans(tmp_path: Path) -> None:
+    table = combined_table([KernelTable("a", 2, small_table()), KernelTable("b", 2, small_table())])
+    builder = JournalBuilder(tmp_path / "run", table, blocks=2)
+    for launch, kernel in enumerate((0, 1, 2, 9)):
+        times = np.zeros((2, 32), dtype=np.uint64)
+        times[:, :2] = (T0, T0 + 5)
+        stamps = OfKernel(0, launch, times, np.full(2, T0, dtype=np.uint64))
+        stamps.kernel = kernel
+        builder.launch(stamps)
+    builder.end()
+    run = open_run(tmp_path / "run")
+    assert run.verdict == "complete"
+    jobs = {(row["launch"], row["job"]) for row in run.spans(0, 0).to_pylist()}
+    assert jobs == {(0, 0), (1, 3), (2, 0x8000), (3, 0x8000)}
+    assert run.losses["unknown_job"] == 4
