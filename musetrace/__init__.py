@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from musetrace.overhead import overhead
 from musetrace.record import record
 
 if TYPE_CHECKING:
     from musetrace.abi import JobTable
     from musetrace.config import get_include
     from musetrace.declare import NewJob, Role
+    from musetrace.overhead.program import TimedStep
+    from musetrace.overhead.result import OverheadResult
     from musetrace.record.recorder import Recorder, RecordingResult
     from musetrace.store.run import Run
     from musetrace.store.run import open_run as open
@@ -25,12 +28,15 @@ __version__ = "0.1.0"
 __all__ = [
     "JobTable",
     "NewJob",
+    "OverheadResult",
     "Recorder",
     "RecordingResult",
     "Role",
     "Run",
+    "TimedStep",
     "get_include",
     "open",
+    "overhead",
     "record",
 ]
 
@@ -38,10 +44,12 @@ __all__ = [
 _LAZY = {
     "JobTable": ("musetrace.abi", "JobTable"),
     "NewJob": ("musetrace.declare", "NewJob"),
+    "OverheadResult": ("musetrace.overhead.result", "OverheadResult"),
     "Recorder": ("musetrace.record.recorder", "Recorder"),
     "RecordingResult": ("musetrace.record.recorder", "RecordingResult"),
     "Role": ("musetrace.declare", "Role"),
     "Run": ("musetrace.store.run", "Run"),
+    "TimedStep": ("musetrace.overhead.program", "TimedStep"),
     "get_include": ("musetrace.config", "get_include"),
     "open": ("musetrace.store.run", "open_run"),
 }

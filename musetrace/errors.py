@@ -10,6 +10,7 @@
         UnsupportedVersionError   it was made by a newer format
         LimitExceededError a size in it is beyond the limits table
       AnalysisError        a question that this run cannot answer
+      OverheadError        a measurement of the stamps' cost cannot be made
       InstallError         a part of the package is not installed
       UsageError           a command or an option that makes no sense (exit code 2)
 
@@ -55,6 +56,10 @@ class InstallError(MusetraceError):
 
 class AnalysisError(MusetraceError):
     """A question that this run cannot answer."""
+
+
+class OverheadError(MusetraceError):
+    """A measurement of what stamps cost cannot be made."""
 
 
 class UsageError(MusetraceError):

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 REFUSED = {"torch", "dash", "plotly", "flask", "transformers"}
-NEEDS_AN_EXTRA = {"musetrace.muse", "musetrace.dashboard"}
-VERBS = ("record", "report", "view", "info", "check")
+NEEDS_AN_EXTRA = {"musetrace.muse", "musetrace.dashboard", "musetrace.overhead.built_in"}
+VERBS = ("record", "report", "view", "overhead", "info", "check")
 
 
 class Refuse(importlib.abc.MetaPathFinder):

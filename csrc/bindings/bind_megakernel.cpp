@@ -37,7 +37,8 @@ LayerBuild build_of(const std::string& name) {
     static const std::map<std::string, LayerBuild> builds{{"off", LayerBuild::kOff},
                                                           {"store", LayerBuild::kStore},
                                                           {"register", LayerBuild::kRegister},
-                                                          {"delays", LayerBuild::kDelays}};
+                                                          {"delays", LayerBuild::kDelays},
+                                                          {"absent", LayerBuild::kAbsent}};
     const auto found = builds.find(name);
     if (found == builds.end()) throw std::invalid_argument("no build is called " + name);
     return found->second;

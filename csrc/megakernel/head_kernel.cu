@@ -1,90 +1,7 @@
-// lm_head, a launch of its own: logits of the normed residual stream. K is cut between the blocks; a second kernel adds
-// the slices.
-#include "megakernel/layer_entry.cuh"
+#include "megakernel/head_entry.cuh"
 
 namespace musetrace::megakernel {
 namespace {
-
-__device__ __forceinline__ std::uint32_t padded_vocab(const Shape& s) {
-    return ceil_div(s.vocab, kTileRows) * kTileRows;
-}
-
-template <StampMode kMode>
-struct HeadWarp : WarpBase<kMode, false, abi::max_registers<MuseHopper>()> {
-    const HeadParams& params;
-    std::uint32_t rank;
-    DenseShare share;
-};
-
-template <class W>
-__device__ __forceinline__ void load_head(W& w) {
-    if (w.share.tiles.size() == 0) return;
-    ExpertRing::Producer ring(w.shared.ring, w.params.in_flight_bytes);
-    ops::load_tiles(w, ring, pick_job<MuseHopper::lm_head_load>(0), w.params.rank[w.rank].lm_head,
-                    w.params.shape.hidden, w.share.tiles, w.share.slice, w.params.plan.head_slices);
-}
-
-template <class W>
-__device__ __forceinline__ void multiply_head(W& w) {
-    if (w.share.tiles.size() == 0) return;
-    const Shape& s = w.params.shape;
-    const std::uint32_t k = s.hidden / w.params.plan.head_slices, stage = stage_k(s.hidden);
-    const std::uint32_t bytes = k / kChunkK * kTokens * kChunkBytes;
-    w.template job<MuseHopper::lm_head_load_input>([&] {
-        const char* x = w.params.rank[w.rank].x + std::size_t{w.share.slice} * bytes;
-#pragma unroll 4
-        for (std::uint32_t at = w.group_thread() * kLoadBytes; at < bytes; at += kGroupThreads * kLoadBytes) {
-            *reinterpret_cast<uint4*>(w.shared.pool + at) = *reinterpret_cast<const uint4*>(x + at);
-        }
-    });
-    w.meet(MuseHopper::lm_head_load_input);
-    w.template job<MuseHopper::lm_head_wait_weights>(
-        [&] { w.shared.ring.wait_full(w.waiter, MuseHopper::lm_head_wait_weights, w.cursor); });
-    w.template job<MuseHopper::lm_head_compute>([&] {
-        const std::uint32_t pair = pair_place(w.group_thread() % kChunkWords), rows = padded_vocab(s);
-        const std::size_t token = std::size_t{w.share.slice} * kTokens + w.group_thread() / kChunkWords;
-        float* partial = w.params.rank[w.rank].partial + token * rows;
-#pragma unroll 1
-        for (std::uint32_t tile = w.share.tiles.begin; tile < w.share.tiles.end; tile += 2) {
-            const std::uint32_t tiles = min(2u, w.share.tiles.end - tile);
-            ops::UnitSums sums;
-            ops::multiply_unit(w, MuseHopper::lm_head_compute, w.shared.pool, tiles, k / stage, stage, sums);
-            const float2 value = ops::reduce_unit(w, MuseHopper::lm_head_compute, sums);
-            if (pair / 8 < tiles) *reinterpret_cast<float2*>(partial + tile * kTileRows + 2 * pair) = value;
-        }
-    });
-}
-
-template <StampMode kMode>
-__global__ void __launch_bounds__(kBlockThreads, 1) muse_head(const __grid_constant__ HeadParams params) {
-    extern __shared__ __align__(128) char bytes[];
-    SharedMemory& shared = *reinterpret_cast<SharedMemory*>(bytes);
-    const std::uint32_t rank = blockIdx.x / params.shape.blocks, block = blockIdx.x % params.shape.blocks;
-    if (threadIdx.x == 0) {
-        shared.init();
-        shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
-        shared.stamps = stamp_region(params.stamps, rank, params.shape.blocks, kMode);
-    }
-    __syncthreads();
-    const std::uint32_t warp = __shfl_sync(kAllLanes, threadIdx.x / kLanes, 0);
-    if (params.programmatic) let_next_launch_start();
-    HeadWarp<kMode> w{
-        {shared, shared.waiter, WarpStamps<MuseHopper, kMode>(shared.stamps, block, warp), warp, sync::lane_id()},
-        params,
-        rank,
-        head_share(params.shape, params.plan, block)};
-    if (warp == 0) {
-        load_head(w);
-    } else {
-        wait_for_launch_before();
-        if constexpr (kMode != StampMode::kOff) {
-            if (warp == 3 && w.lane == 0)
-                stamp_block(shared.stamps, block, params.epoch + params.state->epoch, sm_id());
-        }
-        if (warp >= kFirstGroupWarp) multiply_head(w);
-    }
-    w.stamps.flush();
-}
 
 // Sum of the slices in their order, multiplier, soft cap.
 __global__ void sum_head(const __grid_constant__ HeadParams params) {
@@ -100,22 +17,27 @@ __global__ void sum_head(const __grid_constant__ HeadParams params) {
     rank.logits[index] = tanhf(logit * s.output_multiplier / s.softcap) * s.softcap;
 }
 
-using HeadKernel = void (*)(HeadParams);
-
-HeadKernel head_kernel(StampMode mode) {
-    return mode == StampMode::kOff     ? muse_head<StampMode::kOff>
-           : mode == StampMode::kStore ? muse_head<StampMode::kStore>
-                                       : muse_head<StampMode::kRegister>;
+HeadKernel head_kernel(LayerBuild build) {
+    switch (build) {
+        case LayerBuild::kStore:
+            return muse_head<LayerBuild::kStore>;
+        case LayerBuild::kRegister:
+            return muse_head<LayerBuild::kRegister>;
+        case LayerBuild::kAbsent:
+            return absent_head_kernel();
+        default:
+            return muse_head<LayerBuild::kOff>;
+    }
 }
 
 }  // namespace
 
-int fit_head(StampMode mode, KernelFit& fit) {
-    return fit_kernel(reinterpret_cast<const void*>(head_kernel(mode)), fit);
+int fit_head(LayerBuild build, KernelFit& fit) {
+    return fit_kernel(reinterpret_cast<const void*>(head_kernel(build)), fit);
 }
 
-int launch_head(StampMode mode, const HeadParams& params, cudaStream_t stream) {
-    return launch_kernel(reinterpret_cast<const void*>(head_kernel(mode)), params.ranks * params.shape.blocks,
+int launch_head(LayerBuild build, const HeadParams& params, cudaStream_t stream) {
+    return launch_kernel(reinterpret_cast<const void*>(head_kernel(build)), params.ranks * params.shape.blocks,
                          const_cast<HeadParams*>(&params), params.programmatic, stream);
 }
 

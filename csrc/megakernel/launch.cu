@@ -7,13 +7,15 @@ namespace {
 const void* kernel_of(LayerBuild build) {
     switch (build) {
         case LayerBuild::kOff:
-            return reinterpret_cast<const void*>(layer_kernel<StampMode::kOff, false>());
+            return reinterpret_cast<const void*>(layer_kernel<LayerBuild::kOff>());
         case LayerBuild::kStore:
-            return reinterpret_cast<const void*>(layer_kernel<StampMode::kStore, false>());
+            return reinterpret_cast<const void*>(layer_kernel<LayerBuild::kStore>());
         case LayerBuild::kRegister:
-            return reinterpret_cast<const void*>(layer_kernel<StampMode::kRegister, false>());
+            return reinterpret_cast<const void*>(layer_kernel<LayerBuild::kRegister>());
+        case LayerBuild::kAbsent:
+            return reinterpret_cast<const void*>(layer_kernel<LayerBuild::kAbsent>());
         default:
-            return reinterpret_cast<const void*>(layer_kernel<StampMode::kOff, true>());
+            return reinterpret_cast<const void*>(layer_kernel<LayerBuild::kDelays>());
     }
 }
 

@@ -2,6 +2,6 @@
 
 namespace musetrace::megakernel {
 
-template LayerKernel layer_kernel<StampMode::kOff, true>();
+template LayerKernel layer_kernel<LayerBuild::kDelays>();
 
 }  // namespace musetrace::megakernel

@@ -53,8 +53,10 @@ __device__ __forceinline__ void run_single(const LayerParams& params, SharedMemo
     w.stamps.flush();
 }
 
-template <StampMode kMode, bool kDelays>
+template <LayerBuild kBuild>
 __global__ void __launch_bounds__(kBlockThreads, 1) muse_layer(const __grid_constant__ LayerParams params) {
+    constexpr StampMode kMode = stamp_mode(kBuild);
+    constexpr bool kDelays = kBuild == LayerBuild::kDelays;
     extern __shared__ __align__(128) char bytes[];
     SharedMemory& shared = *reinterpret_cast<SharedMemory*>(bytes);
     const std::uint32_t rank = blockIdx.x / params.shape.blocks, block = blockIdx.x % params.shape.blocks;
@@ -91,9 +93,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_layer(const __grid_cons
     }
 }
 
-template <StampMode kMode, bool kDelays>
+template <LayerBuild kBuild>
 LayerKernel layer_kernel() {
-    return muse_layer<kMode, kDelays>;
+    return muse_layer<kBuild>;
 }
 
 }  // namespace musetrace::megakernel

@@ -11,7 +11,16 @@
 namespace musetrace::megakernel {
 
 // kDelays: a debug build that sleeps up to 4 us at the begin of every job, other for each block and warp.
-enum class LayerBuild : std::uint8_t { kOff, kStore, kRegister, kDelays };
+// kAbsent: compiled from a source without stamps; the machine code is that of kOff.
+enum class LayerBuild : std::uint8_t { kOff, kStore, kRegister, kDelays, kAbsent };
+inline constexpr LayerBuild kLayerBuilds[] = {LayerBuild::kOff, LayerBuild::kStore, LayerBuild::kRegister,
+                                              LayerBuild::kDelays, LayerBuild::kAbsent};
+
+constexpr StampMode stamp_mode(LayerBuild build) {
+    return build == LayerBuild::kStore      ? StampMode::kStore
+           : build == LayerBuild::kRegister ? StampMode::kRegister
+                                            : StampMode::kOff;
+}
 
 struct KernelFit {
     int blocks;  // that the device holds at once
@@ -23,8 +32,8 @@ struct KernelFit {
 // All of these return a cudaError_t. The launches do not wait for the end.
 int fit_layer(LayerBuild build, KernelFit& fit);
 int launch_layer(LayerBuild build, const LayerParams& params, cudaStream_t stream);
-int fit_head(StampMode mode, KernelFit& fit);
-int launch_head(StampMode mode, const HeadParams& params, cudaStream_t stream);
+int fit_head(LayerBuild build, KernelFit& fit);
+int launch_head(LayerBuild build, const HeadParams& params, cudaStream_t stream);
 // Adds up the slices of lm_head, and makes the logits of them.
 int launch_head_sum(const HeadParams& params, cudaStream_t stream);
 
@@ -34,11 +43,15 @@ int launch_kernel(const void* kernel, std::uint32_t blocks, void* params, bool p
 
 // One file for each build, so that they compile side by side.
 using LayerKernel = void (*)(LayerParams);
-template <StampMode kMode, bool kDelays>
+template <LayerBuild kBuild>
 LayerKernel layer_kernel();
-extern template LayerKernel layer_kernel<StampMode::kOff, false>();
-extern template LayerKernel layer_kernel<StampMode::kStore, false>();
-extern template LayerKernel layer_kernel<StampMode::kRegister, false>();
-extern template LayerKernel layer_kernel<StampMode::kOff, true>();
+extern template LayerKernel layer_kernel<LayerBuild::kOff>();
+extern template LayerKernel layer_kernel<LayerBuild::kStore>();
+extern template LayerKernel layer_kernel<LayerBuild::kRegister>();
+extern template LayerKernel layer_kernel<LayerBuild::kDelays>();
+extern template LayerKernel layer_kernel<LayerBuild::kAbsent>();
+// The head without stamps.
+using HeadKernel = void (*)(HeadParams);
+HeadKernel absent_head_kernel();
 
 }  // namespace musetrace::megakernel

@@ -2,6 +2,6 @@
 
 namespace musetrace::megakernel {
 
-template LayerKernel layer_kernel<StampMode::kOff, false>();
+template LayerKernel layer_kernel<LayerBuild::kOff>();
 
 }  // namespace musetrace::megakernel

@@ -2,6 +2,6 @@
 
 namespace musetrace::megakernel {
 
-template LayerKernel layer_kernel<StampMode::kRegister, false>();
+template LayerKernel layer_kernel<LayerBuild::kRegister>();
 
 }  // namespace musetrace::megakernel

@@ -2,6 +2,6 @@
 
 namespace musetrace::megakernel {
 
-template LayerKernel layer_kernel<StampMode::kStore, false>();
+template LayerKernel layer_kernel<LayerBuild::kStore>();
 
 }  // namespace musetrace::megakernel

@@ -77,11 +77,9 @@ MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
     *host_report_ = {};
     KernelFit fit{};
     // Every kernel is loaded now: a first launch while another spins could wait for it for ever.
-    for (const LayerBuild build : {LayerBuild::kOff, LayerBuild::kStore, LayerBuild::kRegister, LayerBuild::kDelays}) {
+    for (const LayerBuild build : kLayerBuilds) {
         check(fit_layer(build, fit), "loading the layer kernel");
-    }
-    for (const StampMode mode : {StampMode::kOff, StampMode::kStore, StampMode::kRegister}) {
-        check(fit_head(mode, fit), "loading the head kernel");
+        check(fit_head(build, fit), "loading the head kernel");
     }
     reset_exchange();
 }
@@ -243,10 +241,7 @@ void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build
         p.rank[r].partial = rank.partial.as<float>();
         p.rank[r].logits = rank.logits.as<float>();
     }
-    const StampMode mode = build == LayerBuild::kStore      ? StampMode::kStore
-                           : build == LayerBuild::kRegister ? StampMode::kRegister
-                                                            : StampMode::kOff;
-    check(launch_head(mode, p, stream_), "launching the head kernel");
+    check(launch_head(build, p, stream_), "launching the head kernel");
     check(launch_head_sum(p, stream_), "launching the sum of the head");
 }
 

@@ -63,12 +63,13 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON document in ASCII; a number that JSON does not have becomes null."""
-    print(json.dumps(_plain(document), indent=2, allow_nan=False))
+    print(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON has it: keys as text, a number that JSON does not have as None."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,6 +22,11 @@ VERBS = {
     "record": Verb("musetrace.cli.record", "RecordCommand", "record a decode step, or a program of yours"),
     "report": Verb("musetrace.cli.report", "ReportCommand", "print where the time of a run went"),
     "view": Verb("musetrace.cli.view", "ViewCommand", "show a run in the browser"),
+    "overhead": Verb(
+        "musetrace.cli.overhead",
+        "OverheadCommand",
+        "measure what stamps cost, and that they change nothing else",
+    ),
     "info": Verb("musetrace.cli.info", "InfoCommand", "print what a run is, and what it lacks"),
     "check": Verb("musetrace.cli.check", "CheckCommand", "read a run's journals again and compare its index"),
 }

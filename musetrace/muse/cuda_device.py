@@ -88,6 +88,20 @@ class CudaDevice:
         self._launched = self._ended = 0
         self._fetched: dict[int, Ended] = {}
 
+    @property
+    def stream(self) -> int:
+        """Address of the CUDA stream that all launches go into."""
+        return int(self._device.stream)
+
+    def fit(self, build: str) -> dict[str, int]:
+        """Of a build of the layer kernel, which may be ``absent``: compiled from a source without stamps.
+
+        Returns:
+            ``blocks`` that run at once, ``registers`` and ``local_bytes`` of a thread, and ``shared_bytes``.
+        """
+        with self._refused():
+            return dict(self._device.fit(build))
+
     def load(self, weights: RankWeights) -> None:
         """Make all weights and keep them; before the first launch.
 
@@ -193,7 +207,7 @@ class CudaDevice:
 
     def stamp_source(self, stamps: str, model: dict[str, Any], build: dict[str, Any]) -> StampSource:
         """See :meth:`Device.stamp_source`. There are buffers for two steps: one runs, one is drained."""
-        fit = self._device.fit(stamps)
+        fit = self.fit(stamps)
         return StampSource(
             job_table=JobTable.built_in(JOB_TABLE),
             ranks=self.ranks,

@@ -112,7 +112,7 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, not {options.steps}")
     config = preset(options.model)
-    context = _context(config, options.context)
+    context = checked_context(config, options.context)
     engine = Engine(
         config,
         device=options.device,
@@ -135,7 +135,7 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         progress(step + 1, options.steps)
 
 
-def _context(config: MuseConfig, context: int | None) -> int:
+def checked_context(config: MuseConfig, context: int | None) -> int:
     """Positions in front of a slice's step; a whole model has its prompt there. Raises UsageError."""
     if config.slice_tp is None and context is not None:
         raise UsageError(f"--context is for a slice; model {config.name} decodes behind a prompt")

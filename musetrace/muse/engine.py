@@ -26,13 +26,14 @@ from musetrace.muse.threads import one_torch_thread
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
+    from musetrace.record.source import StampSource
 
 # How long a step may be held back for buffers to be drained.
 _ROOM_TIMEOUT_S = 10.0
 
 
 class Engine:
-    """A seeded synthetic model on a device.
+    """A seeded synthetic model on a device; ``plan`` has the launches of a pass.
 
     Args:
         model: a preset's name or a configuration.
@@ -48,6 +49,7 @@ class Engine:
         opened = open_model(model, self.options)
         self.config, self.device, self.weights = opened.config, opened.device, opened.weights
         self._passes, self._facts = opened.passes, opened.facts
+        self.plan = opened.passes.plan
         self._recording: Recording | None = None
 
     def attach(self, recorder: Recorder) -> None:
@@ -60,12 +62,15 @@ class Engine:
         if not recorder.active:
             return
         refuse_recording(os.environ)
-        stamps = recorder.stamps
+        source = self.stamp_source(recorder.stamps)
+        self._passes.prepare(recorder.stamps)
+        self._recording = Recording(recorder.attach(source), recorder.stamps)
+
+    def stamp_source(self, stamps: str) -> StampSource:
+        """What a recorder must know of this engine when its stamps are kept so."""
         model = self.config.to_json() | {"seed": self.options.seed, "weights": "synthetic"}
         build = {"musetrace": musetrace.__version__, "stamps": stamps, "tp": self.device.tp}
-        source = self.device.stamp_source(stamps, model | self._facts.model, build | self._facts.build)
-        self._passes.prepare(stamps)
-        self._recording = Recording(recorder.attach(source), stamps)
+        return self.device.stamp_source(stamps, model | self._facts.model, build | self._facts.build)
 
     def close(self) -> None:
         """Part from the other processes that share the model, which all do so; nothing runs afterwards.
@@ -95,13 +100,17 @@ class Engine:
             UsageError: not 16 tokens, one outside the vocabulary, or a model without an embedding table.
             DeviceError: no room in the cache, or a wait inside a launch ran out of time.
         """
+        return self.verify_residual(self.embedded(ids), position, step)
+
+    def embedded(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The residual stream float32[16, hidden] of int64[16] token ids; raises as :meth:`verify`."""
         if ids.shape != (TOKENS,):
             raise UsageError(f"a verify pass takes {TOKENS} token ids, not an array of shape {ids.shape}")
         if self.weights is None:
             raise UsageError(f"model {self.config.name} has no embedding table: it takes no token ids")
         with one_torch_thread():
             residual = embed(self.config, self.weights.head, torch.from_numpy(ids))
-        return self.verify_residual(residual.numpy(), position, step)
+        return np.asarray(residual.numpy())
 
     def verify_residual(
         self, residual: npt.NDArray[np.float32], position: int, step: int | None = None

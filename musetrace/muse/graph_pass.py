@@ -20,27 +20,38 @@ from musetrace.record.source import SLOT_BYTES_OF_STAMPS, Lease
 
 
 class StepGraph:
-    """A captured pass and the regions that it stamps."""
+    """A captured pass and the regions that it stamps: ``regions`` uint8[launches, ranks * region_bytes].
 
-    def __init__(self, device: CudaDevice, plan: Sequence[PlannedLaunch], stamps: str) -> None:
+    Args:
+        device: what captures it.
+        plan: the pass's launches.
+        build: ``register``, ``store``, ``off``, or ``absent``: compiled from a source without stamps.
+    """
+
+    def __init__(self, device: CudaDevice, plan: Sequence[PlannedLaunch], build: str) -> None:
         self._device = device
-        layout = StampLayout(device.blocks, JobTable.built_in(JOB_TABLE).slots, SLOT_BYTES_OF_STAMPS[stamps])
-        self._regions: Tensor = device.copies.regions(len(plan), device.ranks * layout.region_bytes)
+        slots = JobTable.built_in(JOB_TABLE).slots
+        self.layout = StampLayout(device.blocks, slots, SLOT_BYTES_OF_STAMPS.get(build, 0))
+        self.regions: Tensor = device.copies.regions(len(plan), device.ranks * self.layout.region_bytes)
         requests = [
             (planned.device_kind, planned.device_layer, region.data_ptr(), index)
-            for index, (planned, region) in enumerate(zip(plan, self._regions, strict=True))
+            for index, (planned, region) in enumerate(zip(plan, self.regions, strict=True))
         ]
-        self._graph = device.capture(requests, stamps)
+        self.launches = len(requests)
+        self._graph = device.capture(requests, build)
 
-    def replay(self, position: int, leases: Sequence[Lease]) -> tuple[int, Ended]:
-        """Queue the pass, and copies of its stamps to the leases; none of them: the stamps are dropped.
+    def replay(self, position: int, leases: Sequence[Lease] = ()) -> int:
+        """Queue the pass behind all copies of stamps, and return its ticket."""
+        self._device.copies.hold_launches()
+        return self._device.replay(self._graph, position, leases[0].epoch if leases else 0)
+
+    def fetch(self, leases: Sequence[Lease]) -> Ended:
+        """Queue copies of the pass's stamps to its leases; none of them: the stamps are dropped.
 
         Returns:
-            The pass's ticket, and what ends when the stamps are in the leases' memory.
+            What ends when the stamps are in the leases' memory.
         """
-        self._device.copies.hold_launches()
-        ticket = self._device.replay(self._graph, position, leases[0].epoch if leases else 0)
-        return ticket, self._device.copies.fetch(self._regions, [lease.address for lease in leases])
+        return self._device.copies.fetch(self.regions, [lease.address for lease in leases])
 
 
 class GraphPasses:
@@ -65,7 +76,9 @@ class GraphPasses:
         collector = recording.collector
         infos = [] if step is None else [planned.info(step) for planned in self.plan]
         leases = collector.acquire_all(infos) or []
-        ticket, ended = self._graphs[recording.stamps].replay(position, leases)
+        graph = self._graphs[recording.stamps]
+        ticket = graph.replay(position, leases)
+        ended = graph.fetch(leases)
         for lease in leases:
             collector.submit(lease, ended.synchronize)
         self._device.wait(ticket)

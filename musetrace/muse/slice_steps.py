@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace.errors import UsageError
+from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
@@ -36,19 +37,21 @@ class SliceSteps:
         self._engine, self._context, self._seed = engine, context, seed
         fill_cache(engine.device, seed)
         for turn in range(_WARM_UP_PASSES):
-            engine.verify_residual(self._residual(turn), context)
+            engine.verify_residual(random_rows(engine.config, seed, turn), context)
 
     def step(self, step: int) -> int:
         """One verify pass. Returns the tokens that it decoded: 0, for the input is no text."""
-        self._engine.verify_residual(self._residual(step), self._context, step)
+        rows = random_rows(self._engine.config, self._seed, step)
+        self._engine.verify_residual(rows, self._context, step)
         return 0
 
-    def _residual(self, step: int) -> npt.NDArray[np.float32]:
-        """Normed random rows float32[16, hidden], other ones in each step."""
-        rng = np.random.default_rng((abs(self._seed), step))
-        rows = rng.standard_normal((TOKENS, self._engine.config.hidden_size), dtype=np.float32)
-        normed: npt.NDArray[np.float32] = rows / np.sqrt((rows**2).mean(axis=1, keepdims=True))
-        return normed
+
+def random_rows(config: MuseConfig, seed: int, step: int) -> npt.NDArray[np.float32]:
+    """Normed random rows float32[16, hidden], other ones in each step."""
+    rng = np.random.default_rng((abs(seed), step))
+    rows = rng.standard_normal((TOKENS, config.hidden_size), dtype=np.float32)
+    normed: npt.NDArray[np.float32] = rows / np.sqrt((rows**2).mean(axis=1, keepdims=True))
+    return normed
 
 
 def fill_cache(device: CudaDevice, seed: int) -> None:

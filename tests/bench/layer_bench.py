@@ -20,6 +20,7 @@ from musetrace.muse.config import MuseConfig, preset
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import shape_of
 from musetrace.muse.slice_weights import random_head, random_layer
+from musetrace.overhead.statistics import bootstrap_median
 from tests.gpu.slice_reference import Slice, layer_states, project
 
 TP, BLOCKS, CAPACITY, POSITION = 8, 132, 8192, 4096
@@ -148,13 +149,6 @@ def reference_us(bench: Bench, rounds: int) -> NDArray[np.float64]:
     return np.array(times[2:])
 
 
-def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Median and its 95 % bootstrap interval."""
-    resampled = np.random.default_rng(0).choice(values, (2000, len(values)))
-    low, high = np.percentile(np.median(resampled, axis=1), (2.5, 97.5))
-    return float(np.median(values)), float(low), float(high)
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -166,9 +160,11 @@ def main() -> None:
     times["B0 sliding"] = reference_us(bench, args.rounds)
     print(f"{torch.cuda.get_device_name()}, {args.layers} layers, us, median [95 % interval]")
     for name, values in sorted(times.items()):
-        print("{:16s} {:9.1f} [{:.1f} {:.1f}] n {}".format(name, *interval(values), len(values)))
+        us = bootstrap_median(values)
+        print(f"{name:16s} {us.median:9.1f} [{us.low:.1f} {us.high:.1f}] n {us.count}")
     for one, other in RATIOS:
-        print("{} / {}: {:.4f} [{:.4f} {:.4f}]".format(one, other, *interval(times[one] / times[other])))
+        ratio = bootstrap_median(times[one] / times[other])
+        print(f"{one} / {other}: {ratio.median:.4f} [{ratio.low:.4f} {ratio.high:.4f}]")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ GRIDS = [
     (4, 33, "gather"),
 ]
 REPEATED = [(1, 132, "sumsq", 1), (2, 66, "gather", 0), (2, 8, "sumsq", 3), (4, 33, "sumsq", 2)]
-BUILDS = ["off", "register", "store", "delays"]
+BUILDS = ["off", "register", "store", "delays", "absent"]
 
 Setups = Callable[[int, int, str], Setup]
 

@@ -96,3 +96,4 @@ def since_header(header_ns: NDArray[np.uint64], slots: NDArray[np.unsignedintege
 def test_what_is_not_recorded_writes_nothing(setup: Setup) -> None:
     assert not stamped(setup, "layer", "off").any()
     assert not stamped(setup, "layer", "delays").any()
+    assert not stamped(setup, "layer", "absent").any()

@@ -350,7 +350,7 @@ def test_repeats_builds_and_graphs_are_bit_identical(
     put_first(setup, weights)
     residual = setup.device.values("residual")
     expected: dict[str, str] = {}
-    for build in ("off", "register", "store", "delays", "graph"):
+    for build in ("off", "register", "store", "delays", "absent", "graph"):
         for turn in range(20):
             setup.device.set_values("residual", 0, 0, residual)
             setup.device.set_delay_seed(1 + turn)

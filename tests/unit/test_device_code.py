@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from musetrace.overhead.built_in.own_code import compare_own_code
+from musetrace.overhead.machine_code import kernels_of
+
 NVCC = shutil.which("nvcc")
 pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
 
 OFF_BUILD = "csrc/megakernel/layer_off.cu"
+ABSENT_BUILDS = ["csrc/megakernel/layer_absent.cu", "csrc/megakernel/head_absent.cu"]
 PUBLIC_HEADER = "tests/native/stamp_header.cu"
-NO_STAMPS = "-DMUSETRACE_NO_STAMPS"
 MODES = ("off", "store", "register")
 OPTIONS = ["-std=c++17", "--expt-relaxed-constexpr", "-arch=sm_90a", "-I", "csrc", "-I", "csrc/include"]
-
-ELF64_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-ELF64_SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 def compiled(repository: Path, source: str, to: Path, *options: str) -> bytes:
@@ -31,18 +31,8 @@ def compiled(repository: Path, source: str, to: Path, *options: str) -> bytes:
 
 
 def machine_code(cubin: bytes) -> dict[str, bytes]:
-    """The .text sections of an ELF file, by name: one for each kernel."""
-    magic, *_, offset, _, _, _, _, size, count, names_at = ELF64_HEADER.unpack_from(cubin)
-    assert magic[:6] == b"\x7fELF\x02\x01"  # 64 bits, little endian
-    assert size == ELF64_SECTION.size
-    sections = [ELF64_SECTION.unpack_from(cubin, offset + number * size) for number in range(count)]
-
-    def content(section: tuple[int, ...]) -> bytes:
-        return cubin[section[4] : section[4] + section[5]]
-
-    names = content(sections[names_at])
-    named = {names[s[0] : names.index(b"\0", s[0])].decode(): content(s) for s in sections}
-    return {name: code for name, code in named.items() if name.startswith(".text.")}
+    """The instructions of each kernel."""
+    return {name: kernel.code for name, kernel in kernels_of(cubin).items()}
 
 
 def instructions(code: bytes) -> int:
@@ -60,16 +50,34 @@ def test_registers_move_from_the_single_warps_to_the_group(repository: Path, tmp
     assert sorted(moves) == ["setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"]
 
 
-def test_the_off_build_has_the_machine_code_of_a_kernel_without_stamps(
+def test_the_off_build_has_the_machine_code_of_a_source_without_stamps(
     repository: Path, tmp_path: Path
 ) -> None:
-    off = machine_code(compiled(repository, OFF_BUILD, tmp_path / "off.cubin"))
-    none = machine_code(compiled(repository, OFF_BUILD, tmp_path / "none.cubin", NO_STAMPS))
-    assert len(off) == 1
-    (name,) = off
-    assert "muse_layer" in name
-    assert len(off[name]) > 10_000
-    assert off == none
+    """In one file, as in the compiled module, so that `musetrace overhead` finds them there."""
+    sources = [OFF_BUILD, "csrc/megakernel/head_kernel.cu", *ABSENT_BUILDS]
+    cubins = [compiled(repository, source, tmp_path / f"{Path(source).stem}.cubin") for source in sources]
+    together = tmp_path / "together"
+    together.write_bytes(b"".join(cubins))
+    layer, head = compare_own_code(together)
+    assert layer.code_bytes > 10 * head.code_bytes > 10_000
+    assert (layer.difference, head.difference) == (None, None)
+
+
+def test_the_compiled_module_has_both_and_they_are_the_same() -> None:
+    module = pytest.importorskip("musetrace._cuda", reason="built without nvcc")
+    assert [kernel.difference for kernel in compare_own_code(Path(module.__file__))] == [None, None]
+
+
+def test_the_absent_builds_are_made_of_sources_without_stamps(repository: Path) -> None:
+    """Or they would be the off build once more, and comparing would prove nothing."""
+
+    def stamping(source: str) -> int:
+        command = [str(NVCC), *OPTIONS, "-E", source]
+        done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+        return len(re.findall(r"template (?:begin|end)<kJob>\(\)", done.stdout))
+
+    assert stamping(OFF_BUILD) > 0
+    assert [stamping(source) for source in ABSENT_BUILDS] == [0, 0]
 
 
 @pytest.mark.parametrize("mode", ["off", "store", "register"])

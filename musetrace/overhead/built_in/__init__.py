@@ -1,0 +1,1 @@
+"""The built-in decode step as the sides of a measurement; needs torch."""
