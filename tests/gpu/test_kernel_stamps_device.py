@@ -139,8 +139,9 @@ class Region:
 def run(
     kernel: Any, region: Region | None, tiles: int = TILES, extra_job: int = -1, cycles: int = 1000
 ) -> np.ndarray[Any, Any]:
-    """Launch it; gives the cycles int32[blocks, tiles] that each tile spun."""
+    """Launch it; gives the cycles int32[blocks, tiles] that each tile spun: tile 0 does not spin."""
     wanted = torch.full((max(tiles, 1),), cycles, dtype=torch.int32, device="cuda")
+    wanted[0] = 0
     spun = torch.zeros((BLOCKS, tiles), dtype=torch.int32, device="cuda")
     memory = torch.empty(0, dtype=torch.uint8, device="cuda") if region is None else region.on_gpu
     kernel((BLOCKS, 1, 1), (WARPS * 32, 1, 1), (wanted, spun, tiles, extra_job, memory))
@@ -219,7 +220,7 @@ def ns_per_cycle(kernels: dict[str, Any], table: JobTable) -> float:
     """The SM's clock against the clock of the stamps, over spins of a millisecond: to 0.01 percent."""
     region = Region(table, MODES["store"])
     spun = run(kernels["store"], region, cycles=2_000_000)
-    return float(np.median(durations(region, table) / spun))
+    return float(np.median(durations(region, table)[:, 1:] / spun[:, 1:]))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -227,10 +228,13 @@ def ns_per_cycle(kernels: dict[str, Any], table: JobTable) -> float:
 def test_a_known_delay_is_reproduced(
     kernels: dict[str, Any], table: JobTable, ns_per_cycle: float, mode: str, delay_us: int
 ) -> None:
-    """Each spin to one tick, one percent and the reads around it; their median without these."""
+    """To one tick and one percent, less what lies around the spin: a span that does not spin."""
     region = Region(table, MODES[mode])
     spun = run(kernels[mode], region, cycles=round(1000 * delay_us / ns_per_cycle))
-    error = durations(region, table) - spun * ns_per_cycle
-    print(f"{mode} {delay_us} us: error {np.percentile(error, [0, 10, 50, 90, 100]).round(1).tolist()} ns")
+    beyond = durations(region, table) - spun * ns_per_cycle
+    around = float(beyond[:, 0].mean())
+    error = beyond[:, 1:] - around
+    shown = np.percentile(error, [0, 10, 50, 90, 100]).round(1).tolist()
+    print(f"{mode} {delay_us} us: error {shown} ns, mean {error.mean():.1f}; around it {around:.1f} ns")
     assert abs(np.median(error)) <= TICK_NS + 10 * delay_us
-    assert np.abs(error).max() <= 2 * TICK_NS + 10 * delay_us
+    assert abs(error.mean()) <= TICK_NS / 2 + 10 * delay_us

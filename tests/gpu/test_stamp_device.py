@@ -25,11 +25,12 @@ def test_every_job_of_every_stamping_warp_is_stamped_once(cuda, mode, slot_bytes
     used = np.repeat(table.pair_jobs >= 0, 2)
     assert (slots[:, used] != 0).all()
     assert (slots[:, ~used] == 0).all()
-    base = headers["time_ns"][:, None]
+    # From 1 ms before the header's time on, which a warp that was quicker may be in front of.
+    base = headers["time_ns"][:, None] - np.uint64(1_000_000)
     low = (slots.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF if slot_bytes == 4 else 0xFFFFFFFFFFFFFFFF)
     begin, end = low[:, 0::2][:, table.pair_jobs >= 0], low[:, 1::2][:, table.pair_jobs >= 0]
     assert (begin <= end).all()
-    assert (end < 1_000_000).all()  # a kernel of a few us; a stamp from another clock would be far away
+    assert (end < 2_000_000).all()  # a kernel of a few us; a stamp from another clock would be far away
 
 
 def test_off_writes_nothing(cuda):  # type: ignore[no-untyped-def]
