@@ -52,8 +52,14 @@ MUSETRACE_BOTH constexpr SlotMap<Table::kNumJobs, Table::kWarpsPerBlock> make_sl
     return map;
 }
 
+// NVRTC warns of a variable that is not the device's, although only constants are taken from it.
+#if defined(__CUDACC_RTC__)
+#define MUSETRACE_DEVICE_OF_RTC __device__
+#else
+#define MUSETRACE_DEVICE_OF_RTC
+#endif
 template <class Table>
-inline constexpr auto kSlotMap = make_slot_map<Table>();
+MUSETRACE_DEVICE_OF_RTC inline constexpr auto kSlotMap = make_slot_map<Table>();
 
 // Begin slot of a job's first instance within its warp's run, or within the block's; the same for every warp that
 // stamps it, since these share a role.
