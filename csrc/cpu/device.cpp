@@ -161,7 +161,7 @@ void Device::prepare(const LaunchRequest& request) {
         for (std::uint32_t b = 0; b < shape_.blocks; ++b) {
             block(r, b).init();
             // Here and not in a warp: on few cores a block's first warp may come long after its others.
-            stamp_block(region, b, request.epoch, 0);
+            if (region.base != nullptr) stamp_block(region.header(b), request.epoch, 0);
         }
     }
 }

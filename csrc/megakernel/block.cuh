@@ -55,6 +55,8 @@ struct WorkItem {
     std::uint8_t count;  // 1 to kExpertTokens
 };
 
+using StampSlots = BlockSlots<MuseHopper>;
+
 struct SharedMemory {
     ExpertRing ring;
     alignas(128) char pool[kPoolBytes];
@@ -69,10 +71,10 @@ struct SharedMemory {
     std::uint8_t pairs[kMaxPairs];  // sorted by expert, then token
     std::uint32_t item_count;
     std::uint32_t delay_seed;
-    StampRegion stamps;
     BlockShares shares;
     sync::Waiter waiter;
     RankParams rank;  // pointers are loaded where they are used: as kernel parameters they would be kept in registers
+    StampSlots stamps;
 
     // One thread; then __syncthreads().
     __device__ __forceinline__ void init() {
@@ -127,7 +129,7 @@ template <StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
 struct WarpBase {
     SharedMemory& shared;
     const sync::Waiter& waiter;
-    WarpStamps<MuseHopper, kMode, kStampRegisters> stamps;
+    WarpStamps<MuseHopper, kMode, kStampRegisters, kAnyRole, StampSlots> stamps;
     std::uint32_t warp;
     std::uint32_t lane;
     sync::RingCursor cursor{};

@@ -66,23 +66,22 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_head(const __grid_const
     if (threadIdx.x == 0) {
         shared.init();
         shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
-        shared.stamps = stamp_region(params.stamps, rank, params.shape.blocks, kMode);
     }
+    set_stamps<kMode>(shared, params.stamps, rank, block, params.shape.blocks);
     __syncthreads();
     const std::uint32_t warp = __shfl_sync(kAllLanes, threadIdx.x / kLanes, 0);
     if (params.programmatic) let_next_launch_start();
-    HeadWarp<kMode> w{
-        {shared, shared.waiter, WarpStamps<MuseHopper, kMode>(shared.stamps, block, warp), warp, sync::lane_id()},
-        params,
-        rank,
-        head_share(params.shape, params.plan, block)};
+    HeadWarp<kMode> w{{shared, shared.waiter, {shared.stamps, block, warp}, warp, sync::lane_id()},
+                      params,
+                      rank,
+                      head_share(params.shape, params.plan, block)};
     if (warp == 0) {
         load_head(w);
     } else {
         wait_for_launch_before();
         if constexpr (kMode != StampMode::kOff) {
             if (warp == 3 && w.lane == 0)
-                stamp_block(shared.stamps, block, params.epoch + params.state->epoch, sm_id());
+                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, sm_id());
         }
         if (warp >= kFirstGroupWarp) multiply_head(w);
     }

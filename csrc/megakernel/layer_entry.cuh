@@ -20,11 +20,16 @@ __device__ __forceinline__ std::uint32_t sm_id() {
 __device__ __forceinline__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void let_next_launch_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 
-__device__ __forceinline__ StampRegion stamp_region(char* stamps, std::uint32_t rank, std::uint32_t blocks,
-                                                    StampMode mode) {
-    const abi::StampLayout layout{blocks, abi::kSlotMap<MuseHopper>.total, abi::slot_bytes(mode)};
-    if (stamps == nullptr || mode == StampMode::kOff) return {nullptr, layout};
-    return {stamps + rank * layout.region_bytes(), layout};
+// By all threads of the block.
+template <StampMode kMode>
+__device__ __forceinline__ void set_stamps(SharedMemory& shared, char* stamps, std::uint32_t rank, std::uint32_t block,
+                                           std::uint32_t blocks) {
+    if constexpr (kMode != StampMode::kOff) {
+        constexpr std::uint32_t kSlots = abi::kSlotMap<MuseHopper>.total, kBytes = abi::slot_bytes(kMode);
+        const abi::StampLayout layout{blocks, kSlots, kBytes};
+        const StampRegion region{stamps == nullptr ? nullptr : stamps + rank * layout.region_bytes(), layout};
+        if (threadIdx.x < MuseHopper::kWarpsPerBlock) shared.stamps.set(region, block, threadIdx.x);
+    }
 }
 
 template <StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
@@ -45,7 +50,7 @@ __device__ __forceinline__ void run_single(const LayerParams& params, SharedMemo
         wait_for_launch_before();
         if constexpr (kMode != StampMode::kOff) {
             if (warp == kSenderWarp && w.lane == 0) {
-                stamp_block(shared.stamps, w.block(), params.epoch + params.state->epoch, sm_id());
+                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, sm_id());
             }
         }
         carrier(w);
@@ -63,8 +68,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_layer(const __grid_cons
     if (threadIdx.x == 0) {
         shared.init();
         shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
-        shared.stamps = stamp_region(params.stamps, rank, params.shape.blocks, kMode);
     }
+    set_stamps<kMode>(shared, params.stamps, rank, block, params.shape.blocks);
     if (threadIdx.x == kLanes) {
         shared.shares = params.shares[block];
         shared.delay_seed = params.delay_seed * 0x9E3779B1u ^ blockIdx.x * 0x85EBCA77u;

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) stamp_probe(char* base, std::uint32_
     if (threadIdx.x == 0) {
         std::uint32_t sm;
         asm("mov.u32 %0, %%smid;" : "=r"(sm));
-        stamp_block(region, blockIdx.x, epoch, sm);
+        if (region.base != nullptr) stamp_block(region.header(blockIdx.x), epoch, sm);
     }
     __syncthreads();
     WarpStamps<MuseLayer, kMode> stamps(region, blockIdx.x, warp);

@@ -1,4 +1,4 @@
-"""The public header in the compiler that works at run time, without headers of the system. No GPU is needed."""
+"""The public header in the compiler that works at run time, without headers of the system. No GPU."""
 
 from __future__ import annotations
 

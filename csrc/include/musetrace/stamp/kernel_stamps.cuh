@@ -107,7 +107,7 @@ class KernelStamps {
         } else if (block_ >= told.blocks) {
             detail::add(&header->dropped_blocks, 1);
         } else {
-            stamp_block(region_, block_, told.epoch, detail::sm_id());
+            stamp_block(region_.header(block_), told.epoch, detail::sm_id());
         }
     }
     MUSETRACE_FN Slot* slots() const {

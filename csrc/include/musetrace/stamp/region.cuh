@@ -11,6 +11,7 @@ struct StampRegion {
     char* base = nullptr;
     abi::StampLayout layout{};
 
+    // Of a region that is recorded.
     MUSETRACE_FN abi::BlockHeader* header(std::uint32_t block) const {
         return reinterpret_cast<abi::BlockHeader*>(base + abi::StampLayout::headers_offset()) + block;
     }
@@ -24,14 +25,13 @@ struct StampRegion {
     }
 };
 
-// Called once per block and launch, by one thread, before the block's first stamp. The count of overflows stays:
-// another warp may have been quicker.
+// Called once per block and launch, by one thread, before the block's first stamp; null when the launch is not
+// recorded. The count of overflows stays: another warp may have been quicker.
 #if defined(MUSETRACE_NO_STAMPS)
-MUSETRACE_FN void stamp_block(const StampRegion&, std::uint32_t, std::uint32_t, std::uint32_t) {}
+MUSETRACE_FN void stamp_block(abi::BlockHeader*, std::uint32_t, std::uint32_t) {}
 #else
-MUSETRACE_FN void stamp_block(const StampRegion& region, std::uint32_t block, std::uint32_t epoch, std::uint32_t sm) {
-    if (region.base == nullptr) return;
-    abi::BlockHeader* header = region.header(block);
+MUSETRACE_FN void stamp_block(abi::BlockHeader* header, std::uint32_t epoch, std::uint32_t sm) {
+    if (header == nullptr) return;
     header->time_ns = stamp_clock_ns();
     header->epoch = epoch;
     header->sm = sm;
@@ -79,6 +79,45 @@ MUSETRACE_FN SlotRun slot_run(std::uint32_t warp) {
         if (!kHas || warp != kWarp) return slot_run<Table, kRole, kWarp + 1>(warp);
     }
     return {kFirst, warp == kWarp ? kCount : 0};
+}
+
+// Where a warp keeps its slots, and how many they are; null when it stamps nothing.
+template <class Slot>
+struct WarpPlace {
+    Slot* slots;
+    std::uint32_t count;
+};
+template <class Table, std::uint32_t kRole, class Slot>
+MUSETRACE_FN WarpPlace<Slot> place_of_warp(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
+    const SlotRun run = slot_run<Table, kRole>(warp);
+    if (region.base == nullptr || run.count == 0) return {nullptr, 0};
+    return {region.template slots<Slot>(block) + run.first, run.count};
+}
+
+// The same for all warps of a block, worked out once, for shared memory: for a kernel whose warps have no instructions
+// to spare. All that it gives warps is of whole roles, so that nobody need ask how many slots there are.
+template <class Table>
+struct BlockSlots {
+    abi::BlockHeader* header;
+    char* of_warp[Table::kWarpsPerBlock];
+
+    // By a thread for each warp.
+    MUSETRACE_FN void set(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
+        const SlotRun run = slot_run<Table>(warp);
+        const bool stamps = region.base != nullptr && run.count != 0;
+        char* slots = region.base + region.layout.slots_offset();
+        of_warp[warp] = stamps
+                            ? slots + (std::size_t{block} * region.layout.slots + run.first) * region.layout.slot_bytes
+                            : nullptr;
+        if (warp == 0) header = region.base != nullptr ? region.header(block) : nullptr;
+    }
+    MUSETRACE_FN void count_overflow(std::uint32_t) const {
+        if (header != nullptr) detail::add(&header->overflow, 1);
+    }
+};
+template <class Table, std::uint32_t kRole, class Slot>
+MUSETRACE_FN WarpPlace<Slot> place_of_warp(const BlockSlots<Table>& block, std::uint32_t, std::uint32_t warp) {
+    return {reinterpret_cast<Slot*>(block.of_warp[warp]), 0xFFFF};
 }
 
 }  // namespace musetrace

@@ -16,8 +16,9 @@ namespace musetrace {
 
 using abi::StampMode;
 
-// kRegisters: those of 32 slots that a warp keeps in the register build.
-template <class Table, StampMode kMode, std::uint32_t kRegisters, std::uint32_t kRole>
+// kRegisters: those of 32 slots that a warp keeps in the register build. Where: StampRegion or BlockSlots; it outlives
+// this.
+template <class Table, StampMode kMode, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
 class WarpSlots;
 
 // In place of a number of registers: one, for one page of 32 slots after the other. The kernel calls flush_page(page)
@@ -25,10 +26,10 @@ class WarpSlots;
 // flushed would be filed under the wrong job. For warps that have no register to spare.
 inline constexpr std::uint32_t kByPage = 0;
 
-template <class Table, std::uint32_t kRegisters, std::uint32_t kRole>
-class WarpSlots<Table, StampMode::kOff, kRegisters, kRole> {
+template <class Table, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
+class WarpSlots<Table, StampMode::kOff, kRegisters, kRole, Where> {
   public:
-    MUSETRACE_FN WarpSlots(const StampRegion&, std::uint32_t, std::uint32_t) {}
+    MUSETRACE_FN WarpSlots(const Where&, std::uint32_t, std::uint32_t) {}
     MUSETRACE_FN void put(std::uint32_t) {}
     MUSETRACE_FN void put_both(std::uint32_t, std::uint32_t) {}
     MUSETRACE_FN void put_both_of_any(std::uint32_t, std::uint32_t) {}
@@ -38,14 +39,12 @@ class WarpSlots<Table, StampMode::kOff, kRegisters, kRole> {
     MUSETRACE_FN void flush_page(std::uint32_t) {}
 };
 
-template <class Table, std::uint32_t kRegisters, std::uint32_t kRole>
-class WarpSlots<Table, StampMode::kStore, kRegisters, kRole> {
+template <class Table, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
+class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
   public:
-    MUSETRACE_FN WarpSlots(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
-        : region_(region), block_(block) {
-        const SlotRun run = slot_run<Table, kRole>(warp);
-        const bool stamps = region.base != nullptr && run.count != 0 && detail::lane_id() == 0;
-        slots_ = stamps ? region.template slots<std::uint64_t>(block) + run.first : nullptr;
+    MUSETRACE_FN WarpSlots(const Where& where, std::uint32_t block, std::uint32_t warp) : where_(where), block_(block) {
+        std::uint64_t* slots = place_of_warp<Table, kRole, std::uint64_t>(where, block, warp).slots;
+        slots_ = detail::lane_id() == 0 ? slots : nullptr;
     }
     MUSETRACE_FN void put(std::uint32_t slot) {
         std::uint64_t* slots = opaque(slots_);
@@ -64,7 +63,7 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole> {
         if (slots != nullptr) slots[slot] = word;
     }
     MUSETRACE_FN void overflow() {
-        if (slots_ != nullptr) region_.count_overflow(block_);
+        if (slots_ != nullptr) where_.count_overflow(block_);
     }
     MUSETRACE_FN void flush() {}
     MUSETRACE_FN void flush_page(std::uint32_t) {}
@@ -78,7 +77,7 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole> {
         return slots;
     }
 
-    const StampRegion& region_;
+    const Where& where_;
     std::uint32_t block_;
     std::uint64_t* slots_;
 };
@@ -111,12 +110,11 @@ MUSETRACE_FN void forget_predicates(std::uint32_t& lane) {
 
 }  // namespace detail
 
-template <class Table, std::uint32_t kRole>
-class WarpSlots<Table, StampMode::kRegister, kByPage, kRole> {
+template <class Table, std::uint32_t kRole, class Where>
+class WarpSlots<Table, StampMode::kRegister, kByPage, kRole, Where> {
   public:
-    // The region outlives this, in shared memory at best.
-    MUSETRACE_FN WarpSlots(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
-        : region_(region), block_(block), warp_(warp), lane_(detail::lane_id()) {}
+    MUSETRACE_FN WarpSlots(const Where& where, std::uint32_t block, std::uint32_t warp)
+        : where_(where), block_(block), warp_(warp), lane_(detail::lane_id()) {}
     MUSETRACE_FN void put(std::uint32_t slot) {
         detail::forget_predicates(lane_);
         detail::read_clock_if(lane_ == slot % abi::kLanesPerWarp, kept_);
@@ -128,33 +126,35 @@ class WarpSlots<Table, StampMode::kRegister, kByPage, kRole> {
     }
     MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) { put_both(slot, other); }
     MUSETRACE_FN void overflow() {
-        if (lane_ == 0 && slot_run<Table, kRole>(warp_).count != 0) region_.count_overflow(block_);
+        if (lane_ == 0 && place().slots != nullptr) where_.count_overflow(block_);
     }
     MUSETRACE_FN void flush_page(std::uint32_t page) {
-        const SlotRun run = slot_run<Table, kRole>(warp_);
-        if (region_.base != nullptr && page * abi::kLanesPerWarp < run.count) {
-            std::uint32_t* slots = region_.template slots<std::uint32_t>(block_) + run.first;
-            slots[page * abi::kLanesPerWarp + lane_] = detail::slot_of_kept(kept_);
+        const WarpPlace<std::uint32_t> to = place();
+        if (to.slots != nullptr && page * abi::kLanesPerWarp < to.count) {
+            to.slots[page * abi::kLanesPerWarp + lane_] = detail::slot_of_kept(kept_);
         }
         kept_ = detail::kEmpty;
     }
     MUSETRACE_FN void flush() { flush_page(abi::max_registers<Table>() - 1); }
 
   private:
+    MUSETRACE_FN WarpPlace<std::uint32_t> place() const {
+        return place_of_warp<Table, kRole, std::uint32_t>(where_, block_, warp_);
+    }
+
     std::uint32_t kept_ = detail::kEmpty;
-    const StampRegion& region_;
+    const Where& where_;
     std::uint32_t block_;
     std::uint32_t warp_;
     std::uint32_t lane_;
 };
 #endif
 
-template <class Table, std::uint32_t kRegisters, std::uint32_t kRole>
-class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
+template <class Table, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
+class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole, Where> {
   public:
-    // The region outlives this, in shared memory at best: nothing of it is kept in registers until flush().
-    MUSETRACE_FN WarpSlots(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
-        : region_(region), block_(block), warp_(warp), lane_(detail::lane_id()) {
+    MUSETRACE_FN WarpSlots(const Where& where, std::uint32_t block, std::uint32_t warp)
+        : where_(where), block_(block), warp_(warp), lane_(detail::lane_id()) {
 #if defined(__CUDA_ARCH__)
         clear();
 #endif
@@ -194,21 +194,23 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
 #endif
     }
     MUSETRACE_FN void overflow() {
-        if (lane_ == 0 && slot_run<Table, kRole>(warp_).count != 0) region_.count_overflow(block_);
+        if (lane_ == 0 && place().slots != nullptr) where_.count_overflow(block_);
     }
     MUSETRACE_FN void flush() {
-        const SlotRun run = slot_run<Table, kRole>(warp_);
-        if (region_.base == nullptr || run.count == 0) return;
-        std::uint32_t* slots = region_.template slots<std::uint32_t>(block_) + run.first;
+        const WarpPlace<std::uint32_t> to = place();
+        if (to.slots == nullptr) return;
 #if defined(__CUDA_ARCH__)
-        copy(slots, run.count);
+        copy(to.slots, to.count);
 #else
-        for (std::uint32_t i = 0; i < run.count; ++i) slots[i] = kept_[i];
+        for (std::uint32_t i = 0; i < to.count; ++i) to.slots[i] = kept_[i];
 #endif
     }
     MUSETRACE_FN void flush_page(std::uint32_t) {}
 
   private:
+    MUSETRACE_FN WarpPlace<std::uint32_t> place() const {
+        return place_of_warp<Table, kRole, std::uint32_t>(where_, block_, warp_);
+    }
 #if defined(__CUDA_ARCH__)
     MUSETRACE_FN bool is_here(std::uint32_t i, std::uint32_t slot) const {
         if constexpr (kRegisters == 1) return lane_ == slot;
@@ -243,7 +245,7 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole> {
 #else
     std::uint32_t kept_[kRegisters * abi::kLanesPerWarp] = {};
 #endif
-    const StampRegion& region_;
+    const Where& where_;
     std::uint32_t block_;
     std::uint32_t warp_;
     std::uint32_t lane_;

@@ -27,7 +27,8 @@ namespace musetrace {
 
 #if defined(MUSETRACE_NO_STAMPS)
 
-template <class Table, StampMode kMode, std::uint32_t kRegisters = 0, std::uint32_t kRole = kAnyRole>
+template <class Table, StampMode kMode, std::uint32_t kRegisters = 0, std::uint32_t kRole = kAnyRole,
+          class Where = StampRegion>
 class WarpStamps {
   public:
     template <class... Ignored>
@@ -81,15 +82,14 @@ MUSETRACE_FN RuntimePlace place_of(std::uint32_t job) {
 // Table: a MUSETRACE_JOB_TABLE. kRole: the role whose jobs it stamps, checked by the compiler; a warp that is not one
 // of the role's stamping warps stamps nothing. With kAnyRole it is the caller who knows that the warp has the job.
 template <class Table, StampMode kMode, std::uint32_t kRegisters = abi::max_registers<Table>(),
-          std::uint32_t kRole = kAnyRole>
-class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole> {
-    using Slots = WarpSlots<Table, kMode, kRegisters, kRole>;
+          std::uint32_t kRole = kAnyRole, class Where = StampRegion>
+class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole, Where> {
+    using Slots = WarpSlots<Table, kMode, kRegisters, kRole, Where>;
 
   public:
     using Slots::flush;
     using Slots::flush_page;
-    MUSETRACE_FN WarpStamps(const StampRegion& region, std::uint32_t block, std::uint32_t warp)
-        : Slots(region, block, warp) {}
+    MUSETRACE_FN WarpStamps(const Where& where, std::uint32_t block, std::uint32_t warp) : Slots(where, block, warp) {}
 
     template <std::uint32_t kJob>
     MUSETRACE_FN void begin(std::uint32_t iteration = 0) {
