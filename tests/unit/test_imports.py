@@ -126,6 +126,12 @@ def test_torch_is_not_imported_when_the_reading_side_is_loaded(imports: Imports)
     assert [(name, at) for name, at in at_once if not of(NEEDS_TORCH, name)] == []
 
 
+def test_triton_is_imported_by_its_own_package_alone(imports: Imports) -> None:
+    users = {name for name, _ in offenders(imports, ("musetrace",), ("triton", "musetrace.triton"))}
+    assert {"musetrace.triton.jobs", "musetrace.triton.stamps"} <= users
+    assert [name for name in users if not of("musetrace.triton", name)] == []
+
+
 def test_reading_and_recording_load_without_torch_and_dash(repository: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, repository / "tests" / "import_without_extras.py"],
