@@ -8,11 +8,11 @@ FENCE = "```"
 
 
 def commands(readme: Path) -> list[str]:
-    """The lines of all code blocks, in order, without comments."""
+    """The lines of all code blocks in no language, in order, without comments."""
     inside, found = False, []
     for line in readme.read_text(encoding="utf-8").splitlines():
         if line.startswith(FENCE):
-            inside = not inside
+            inside = not inside and line == FENCE
         elif inside and (command := line.partition(" #")[0].strip()):
             found.append(command)
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 DRAWING = ("dash", "plotly")
-TORCH_FREE = ("store", "analysis", "record", "cli", "overhead")
+TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead")
 NEEDS_TORCH = "musetrace.overhead.built_in"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)', re.MULTILINE)
 FOREIGN_HEADERS = re.compile(r"^(pybind11|torch|ATen|c10|Python\.h|numpy)(/|$)")

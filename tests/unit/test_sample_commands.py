@@ -14,7 +14,7 @@ import pytest
 from musetrace.cli.verbs import VERBS
 from tests.sample_commands import commands
 
-NEEDS = {"your_own_kernel": ["torch"], "triton_kernel": ["torch", "triton"]}
+NEEDS = {"your_own_kernel": ["torch"], "triton_kernel": ["torch", "triton"], "torch_profiler": ["torch"]}
 OPTION = re.compile(r"(?<= )--?[a-z][a-z-]*")
 
 
