@@ -41,8 +41,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int i = 0; i < k / kDepth; ++i) {
             MUSETRACE_BEGIN(stamps, GemmJobs::wait_for_stage, i);
             pipeline.producer_acquire();
-            MUSETRACE_END(stamps, GemmJobs::wait_for_stage, i);
-            MUSETRACE_BEGIN(stamps, GemmJobs::load, i);
+            MUSETRACE_NEXT(stamps, GemmJobs::wait_for_stage, GemmJobs::load, i);
             load_tile(ring.a[i % kStages], a + row * k + i * kDepth, k, pipeline);
             load_tile(ring.b[i % kStages], b + column * k + i * kDepth, k, pipeline);
             pipeline.producer_commit();
@@ -58,8 +57,7 @@ __global__ void __launch_bounds__(kThreads)
             const Element *stage_a = ring.a[i % kStages], *stage_b = ring.b[i % kStages];
             MUSETRACE_BEGIN(stamps, GemmJobs::wait_for_tiles, i);
             pipeline.consumer_wait();
-            MUSETRACE_END(stamps, GemmJobs::wait_for_tiles, i);
-            MUSETRACE_BEGIN(stamps, GemmJobs::multiply, i);
+            MUSETRACE_NEXT(stamps, GemmJobs::wait_for_tiles, GemmJobs::multiply, i);
             multiply_tile<kDepth, kRow>(sum, stage_a + first_row * kRow, stage_b + first_column * kRow);
             pipeline.consumer_release();
             MUSETRACE_END(stamps, GemmJobs::multiply, i);
