@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from musetrace.export.clock_offset import ClockOffset
 from musetrace.export.launch_match import MatchedLaunch
@@ -33,6 +32,7 @@ class SpanReader:
         stamped = [launch for launch in matched if launch.stamped]
         moves = (offset.offset_ns + offset.shift_ns - base_ns).tolist()
         self._launches = list(zip(stamped, moves, strict=True))
+        self._read: tuple[int, pa.RecordBatch] | None = None
         steps = run.steps(rank)
         self._bases = dict(
             zip(steps.column("step").to_pylist(), steps.column("base_ns").to_pylist(), strict=True)
@@ -44,18 +44,21 @@ class SpanReader:
             if launch.kernel == kernel:
                 yield from self._of_launch(launch, self._bases[launch.step] + move_ns)
 
+    def _of_step(self, step: int) -> pa.RecordBatch:
+        # Launches come step after step, and a step may have hundreds of them.
+        if self._read is None or self._read[0] != step:
+            self._read = step, self._run.spans(self._rank, step)
+        return self._read[1]
+
     def _of_launch(self, launch: MatchedLaunch, base_ns: int) -> Iterator[TrackSpan]:
-        batch = self._run.spans(self._rank, launch.step)
-        wanted = pc.equal(batch["launch"], launch.launch)
-        if self._blocks is not None:
-            wanted = pc.and_(wanted, pc.is_in(batch["block"], pa.array(sorted(self._blocks), pa.uint16())))
-        batch = batch.filter(wanted)
+        batch = self._of_step(launch.step)
         jobs = self._run.job_table.jobs
-        sound = np.asarray(batch["flag"]) == Flag.OK
-        sound &= np.asarray(batch["job"]) < len(jobs)
-        self.left_out += int(len(sound) - np.count_nonzero(sound))
-        batch = batch.filter(pa.array(sound))
-        for row in _rows(batch):
+        wanted = np.asarray(batch["launch"]) == launch.launch
+        if self._blocks is not None:
+            wanted &= np.isin(np.asarray(batch["block"]), list(self._blocks))
+        sound = wanted & (np.asarray(batch["flag"]) == Flag.OK) & (np.asarray(batch["job"]) < len(jobs))
+        self.left_out += int(np.count_nonzero(wanted) - np.count_nonzero(sound))
+        for row in _rows(batch.filter(pa.array(sound))):
             begin_ns = base_ns + row["begin"]
             yield TrackSpan(
                 begin_ns=begin_ns,

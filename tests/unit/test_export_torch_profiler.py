@@ -175,7 +175,7 @@ def test_tracks_are_named_and_spans_say_what_they_are(tmp_path: Path) -> None:
 
 
 def test_tracks_can_be_blocks_and_only_some(tmp_path: Path) -> None:
-    overlay = overlay_of(tmp_path, three(), by="block", blocks=[0, 2])
+    overlay = overlay_of(tmp_path, three(), by="block", blocks=[0, 2, 1 << 20])
     names = [event["args"]["name"] for event in events_in(overlay.path) if event["name"] == "thread_name"]
     assert names == ["block 0 warp 0 producer", "block 0 warp 1 consumer", "block 2 tile"]
     assert {event["args"]["block"] for event in inside(overlay.path)} == {0, 2}
