@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import musetrace
+from musetrace.overhead.machine_code import kernels_of
 from tests.sample_commands import commands
-from tests.unit.test_device_code import machine_code
 
 SAMPLE = "samples/your_own_kernel"
 MODES = ("off", "store", "register")
@@ -32,7 +32,8 @@ def build(repository: Path, source: Path | str, to: Path, *options: str) -> Buil
     command = ["nvcc", "-std=c++17", "-arch=sm_90a", "-I", "csrc/include", "-I", SAMPLE, *options]
     command += ["-Xptxas", "-v", "-cubin", str(source), "-o", str(to)]
     done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
-    return Built(machine_code(to.read_bytes()), done.stdout + done.stderr)
+    code = {name: kernel.code for name, kernel in kernels_of(to.read_bytes()).items()}
+    return Built(code, done.stdout + done.stderr)
 
 
 @pytest.fixture(scope="module")
