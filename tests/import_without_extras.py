@@ -1,4 +1,4 @@
-"""Imports the package and asks every verb for its help while torch, dash and plotly are refused.
+"""Imports the package and asks every verb for its help while torch, triton, dash and plotly are refused.
 
 tests/unit/test_imports.py runs it on the installed package, .ci/run on an unpacked wheel:
 
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-REFUSED = {"torch", "dash", "plotly", "flask", "transformers"}
-NEEDS_AN_EXTRA = {"musetrace.muse", "musetrace.dashboard", "musetrace.overhead.built_in"}
+REFUSED = {"torch", "dash", "plotly", "flask", "transformers", "triton"}
+NEEDS_AN_EXTRA = {"musetrace.muse", "musetrace.dashboard", "musetrace.overhead.built_in", "musetrace.triton"}
 VERBS = ("record", "report", "view", "overhead", "info", "check")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 DRAWING = ("dash", "plotly")
-TORCH_FREE = ("store", "analysis", "record", "cli", "overhead")
+TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead")
 NEEDS_TORCH = "musetrace.overhead.built_in"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)', re.MULTILINE)
 FOREIGN_HEADERS = re.compile(r"^(pybind11|torch|ATen|c10|Python\.h|numpy)(/|$)")
@@ -124,6 +124,12 @@ def test_torch_is_not_imported_when_the_reading_side_is_loaded(imports: Imports)
     found = offenders(imports, importers, ("torch", "musetrace.muse", NEEDS_TORCH))
     at_once = [(name, at) for name, at in found if not (at.lazy or at.typing_only)]
     assert [(name, at) for name, at in at_once if not of(NEEDS_TORCH, name)] == []
+
+
+def test_triton_is_imported_by_its_own_package_alone(imports: Imports) -> None:
+    users = {name for name, _ in offenders(imports, ("musetrace",), ("triton", "musetrace.triton"))}
+    assert {"musetrace.triton.jobs", "musetrace.triton.stamps"} <= users
+    assert [name for name in users if not of("musetrace.triton", name)] == []
 
 
 def test_reading_and_recording_load_without_torch_and_dash(repository: Path, tmp_path: Path) -> None:

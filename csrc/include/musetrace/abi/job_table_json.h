@@ -9,6 +9,7 @@
 
 #if !defined(__CUDACC_RTC__)
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -70,14 +71,13 @@ struct SlotPair {
 };
 
 inline std::vector<SlotPair> slot_pairs(const TableView& table) {
+    // Plain arrays, since nvcc compiles fill_slot_map for the device too.
+    const auto slot_of = std::make_unique<std::uint16_t[][kMaxWarps + 1]>(table.num_jobs);
     struct {
-        std::vector<std::uint16_t> first_slot, num_slots;
-        std::vector<std::vector<std::uint16_t>> slot_of;
-        std::uint32_t total = 0;
-    } map;
-    map.first_slot.resize(table.warps_per_block + 1);
-    map.num_slots.resize(table.warps_per_block + 1);
-    map.slot_of.assign(table.num_jobs, std::vector<std::uint16_t>(table.warps_per_block + 1));
+        std::uint16_t first_slot[kMaxWarps + 1], num_slots[kMaxWarps + 1];
+        std::uint16_t (*slot_of)[kMaxWarps + 1];
+        std::uint32_t total;
+    } map{{}, {}, slot_of.get(), 0};
     fill_slot_map(table, map);
     std::vector<SlotPair> pairs(map.total / 2);
     for (std::uint32_t job = 0; job < table.num_jobs; ++job) {
