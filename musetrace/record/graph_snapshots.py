@@ -45,6 +45,11 @@ class GraphSnapshots:
             slab.renew(skipped=copies is None)
         return found
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the next step's replays can all be copied."""
+        return all(slab.has_copies for slab in self.captured.slabs)
+
     def take_last(self, numbers: LaunchNumbers) -> list[KernelSnapshot]:
         """What was replayed since the last step, as a step more; waits for the device."""
         step = OpenStep(numbers.next_step, tokens=0)

@@ -113,6 +113,11 @@ class Slab:
             self._made = _SNAPSHOTS
             return None
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether the next snapshot finds memory."""
+        return bool(self._free) or self._made < _SNAPSHOTS
+
     def give_back(self, copies: HostCopies) -> None:
         """A snapshot that was read; any thread."""
         self._free.append(copies)

@@ -41,6 +41,8 @@ StartDrain = Callable[[StampSource, KernelDrain], Drain]
 
 _LAUNCHED_AGAIN = "launched {launches} times with one region"
 
+_POLL_S = 0.0002
+
 
 @dataclass
 class RecordedKernel:
@@ -254,6 +256,21 @@ class KernelRecording:
             if not self._look_at(None)[1] and self._started() is None:
                 return None
             return self._numbers.begin_step(tokens)
+
+    def wait_for_room(self, timeout_s: float) -> bool:
+        """Wait until every launch that is over was drained; False when that is not so in time."""
+        deadline = time.monotonic() + timeout_s
+        while not self._has_room():
+            if self.closed or self.failure is not None or time.monotonic() > deadline:
+                return False
+            # Polled, so that the drain thread never has to wake anybody.
+            time.sleep(_POLL_S)
+        return True
+
+    def _has_room(self) -> bool:
+        with self._lock:
+            lent = any(kernel.pool is not None and kernel.pool.is_lent for kernel in self._kernels)
+            return not lent and self._graphs.has_room
 
     def end_step(self, step: OpenStep, stream: object) -> None:
         """A step ends: what it replayed is copied, in its stream."""

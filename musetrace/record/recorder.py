@@ -204,6 +204,14 @@ class Recorder:
             raise RecordError("step() is for kernels given to attach(); this recorder's device notes its own")
         return self._step(stream, tokens)
 
+    def wait_for_room(self, timeout_s: float = 10.0) -> bool:
+        """Between steps of attached kernels: hold back until all launches so far are drained.
+
+        Without it, steps that come faster than they are drained lose launches, which are counted. Returns
+        False when they are not drained in time, as when a launch hangs.
+        """
+        return self._kernels is None or self._kernels.wait_for_room(timeout_s)
+
     @contextlib.contextmanager
     def _step(self, stream: object, tokens: int) -> Iterator[None]:
         kernels = self._kernels

@@ -161,6 +161,7 @@ def test_each_replay_of_a_graph_is_a_step(tmp_path: Path, kernels: Kernels, mode
         for _ in range(10):
             with rec.step():
                 graph.replay()
+            assert rec.wait_for_room()
         torch.cuda.synchronize()
     run = musetrace.open(tmp_path / "run")
     sound(run)
@@ -316,6 +317,7 @@ with musetrace.record(sys.argv[1]) as rec:
             graph.replay()
             with gemm.launch() as stamps:
                 kernels.gemm(stamps, 132)
+        rec.wait_for_room()
     wait_until(lambda: rec._drain.journals[0].launches == 10)
     for _ in range(3):
         with rec.step(), gemm.launch() as stamps:
