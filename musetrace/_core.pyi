@@ -5,3 +5,4 @@ from types import ModuleType
 abi: ModuleType
 cpu: ModuleType
 megakernel: ModuleType
+probe: ModuleType

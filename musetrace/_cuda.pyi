@@ -1,9 +1,12 @@
 """The compiled CUDA part; see csrc/bindings/cuda_module.cpp. There only when nvcc was found at build time."""
 
+from types import ModuleType
 from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
+
+probe: ModuleType
 
 def device_count() -> int: ...
 def stamp_probe(mode: str, blocks: int, epoch: int) -> npt.NDArray[np.uint8]: ...

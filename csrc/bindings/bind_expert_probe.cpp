@@ -14,6 +14,7 @@
 #include "bindings/cuda_memory.h"
 #include "megakernel/fragment.h"
 #include "probe/expert_probe.cuh"
+#include "probe/random_words.h"
 
 namespace py = pybind11;
 
@@ -40,8 +41,7 @@ ExpertVariant variant_of(const VariantTuple& names) {
 
 // Nothing is launched that the device cannot hold at once.
 probe::ExpertFit check_fit(const ExpertVariant& variant, std::uint32_t blocks) {
-    probe::ExpertFit fit{};
-    check(probe::fit_expert_probe(variant, fit), "asking how many blocks of the expert probe fit");
+    const probe::ExpertFit fit = probe::fit_expert_probe(variant);
     if (blocks == 0 || blocks > static_cast<std::uint32_t>(fit.blocks)) {
         throw std::invalid_argument("the expert probe cannot have " + std::to_string(blocks) + " blocks of " +
                                     std::to_string(fit.shared_bytes) + " bytes of shared memory; choose 1 to " +
@@ -90,7 +90,7 @@ py::tuple expert_product(const VariantTuple& names, const Array<std::uint8_t>& p
                              nullptr};
     for (std::uint32_t repeat = 0; repeat < repeats; ++repeat) {
         input.out = out.as<std::uint32_t>() + repeat * words;
-        check(probe::launch_expert_probe(variant, input, nullptr), "launching the expert probe");
+        probe::launch_expert_probe(variant, input, nullptr);
     }
     check(cudaDeviceSynchronize(), "running the expert probe");
     const abi::WaitReport said = read_report(report);
@@ -137,10 +137,10 @@ std::vector<py::dict> expert_times(const std::vector<VariantTuple>& names, std::
     }
     const std::size_t launch_bytes = std::size_t{blocks} * stages * kStageBytes;
     const DeviceMemory packed(launch_bytes * launches);
-    check(probe::fill_random(packed.as<std::uint64_t>(), launch_bytes * launches / 8), "making random weights");
+    probe::fill_random(packed.as<char>(), launch_bytes * launches);
     const std::size_t token_bytes = 8 * probe::kExpertMaxStagesOfK * kStageK * sizeof(std::uint16_t);
     const DeviceMemory tokens(token_bytes);
-    check(probe::fill_random(tokens.as<std::uint64_t>(), token_bytes / 8), "making random tokens");
+    probe::fill_random(tokens.as<char>(), token_bytes);
     const DeviceMemory report(sizeof(abi::WaitReport));
     const DeviceMemory out(std::size_t{blocks} * probe::kExpertConsumers * probe::kExpertOutWords * 4);
     const probe::ExpertInput input{packed.as<char>(),
@@ -153,10 +153,10 @@ std::vector<py::dict> expert_times(const std::vector<VariantTuple>& names, std::
                                    100'000'000,
                                    report.as<abi::WaitReport>(),
                                    out.as<std::uint32_t>()};
-    std::vector<std::vector<float>> us;
+    probe::Times us;
     {
         py::gil_scoped_release release;
-        check(probe::time_expert_probe(variants, input, launches, rounds, us), "timing the expert probe");
+        us = probe::time_expert_probe(variants, input, launches, rounds);
     }
     const abi::WaitReport said = read_report(report);
     if (said.claimed != 0) {
@@ -166,7 +166,9 @@ std::vector<py::dict> expert_times(const std::vector<VariantTuple>& names, std::
     }
     std::vector<py::dict> timings;
     for (std::size_t i = 0; i < names.size(); ++i) {
-        timings.push_back(timing_of(names[i], fits[i], us[i], static_cast<double>(launch_bytes)));
+        const auto first = us.values.begin() + static_cast<std::ptrdiff_t>(i * us.shape[1]);
+        const std::vector<float> of_variant(first, first + static_cast<std::ptrdiff_t>(us.shape[1]));
+        timings.push_back(timing_of(names[i], fits[i], of_variant, static_cast<double>(launch_bytes)));
     }
     return timings;
 }

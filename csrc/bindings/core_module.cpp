@@ -5,6 +5,7 @@ namespace musetrace::bindings {
 void bind_abi(pybind11::module_ module);
 void bind_cpu(pybind11::module_ module);
 void bind_geometry(pybind11::module_ module);
+void bind_host_probe(pybind11::module_ module);
 }  // namespace musetrace::bindings
 
 PYBIND11_MODULE(_core, module) {
@@ -13,4 +14,5 @@ PYBIND11_MODULE(_core, module) {
     musetrace::bindings::bind_cpu(module.def_submodule("cpu", "the host device that runs the megakernel"));
     musetrace::bindings::bind_geometry(
         module.def_submodule("megakernel", "how the GPU kernel deals a layer to its blocks"));
+    musetrace::bindings::bind_host_probe(module.def_submodule("probe", "what `musetrace probe --device cpu` measures"));
 }

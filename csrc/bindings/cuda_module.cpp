@@ -10,6 +10,7 @@ namespace musetrace::bindings {
 void bind_stamp_probe(pybind11::module_& module);
 void bind_dequant_probe(pybind11::module_& module);
 void bind_expert_probe(pybind11::module_& module);
+void bind_device_probe(pybind11::module_ module);
 void bind_megakernel(pybind11::module_& module);
 void bind_baseline(pybind11::module_& module);
 
@@ -33,6 +34,7 @@ PYBIND11_MODULE(_cuda, module) {
     bind_stamp_probe(module);
     bind_dequant_probe(module);
     bind_expert_probe(module);
+    bind_device_probe(module.def_submodule("probe", "what `musetrace probe` measures"));
     bind_megakernel(module);
     bind_baseline(module);
 }

@@ -1,6 +1,7 @@
 #include "megakernel/expert_stream.cuh"
 #include "musetrace/abi/muse_layer_jobs.h"
 #include "probe/expert_probe.cuh"
+#include "probe/graph_timer.h"
 
 namespace musetrace::probe {
 namespace {
@@ -117,17 +118,6 @@ __global__ void __launch_bounds__(kExpertThreads, 1)
     }
 }
 
-// splitmix64 of the word's number.
-__global__ void random_words(std::uint64_t* words, std::size_t count) {
-    const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-    for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-        std::uint64_t word = (i + 1) * 0x9E3779B97F4A7C15;
-        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9;
-        word = (word ^ word >> 27) * 0x94D049BB133111EB;
-        words[i] = word ^ word >> 31;
-    }
-}
-
 using Kernel = void (*)(ExpertInput, std::uint32_t, std::uint32_t);
 
 Kernel kernel_of(const ExpertVariant& variant) {
@@ -144,126 +134,40 @@ Kernel kernel_of(const ExpertVariant& variant) {
     }
 }
 
-// The first error stays; later calls are not made.
-class Calls {
-  public:
-    template <class Call>
-    Calls& then(Call call) {
-        if (error_ == cudaSuccess) error_ = call();
-        return *this;
-    }
-    cudaError_t error() const { return error_; }
-
-  private:
-    cudaError_t error_ = cudaSuccess;
-};
-
-// What a timing run holds; all of it is given back whatever happens.
-struct Timing {
-    cudaStream_t stream = nullptr;
-    cudaEvent_t begin = nullptr, end = nullptr;
-    std::vector<cudaGraphExec_t> graphs;
-
-    ~Timing() {
-        for (const cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
-        if (begin != nullptr) cudaEventDestroy(begin);
-        if (end != nullptr) cudaEventDestroy(end);
-        if (stream != nullptr) cudaStreamDestroy(stream);
-    }
-
-    cudaError_t open() {
-        return Calls()
-            .then([&] { return cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); })
-            .then([&] { return cudaEventCreate(&begin); })
-            .then([&] { return cudaEventCreate(&end); })
-            .error();
-    }
-
-    cudaError_t add_graph(const ExpertVariant& variant, ExpertInput input, std::uint32_t launches) {
-        cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-        if (error != cudaSuccess) return error;
-        for (std::uint32_t i = 0; i < launches && error == cudaSuccess; ++i) {
-            error = static_cast<cudaError_t>(launch_expert_probe(variant, input, stream));
-            input.packed += std::size_t{input.blocks} * input.stages * kExpertStageBytes;
-        }
-        cudaGraph_t graph = nullptr;
-        // Ends the capture after an error too.
-        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-        cudaGraphExec_t ready = nullptr;
-        error = Calls()
-                    .then([&] { return error; })
-                    .then([&] { return ended; })
-                    .then([&] { return cudaGraphInstantiate(&ready, graph, 0); })
-                    .error();
-        if (ready != nullptr) graphs.push_back(ready);
-        if (graph != nullptr) cudaGraphDestroy(graph);
-        return error;
-    }
-
-    cudaError_t run(std::size_t variant, float& ms) {
-        return Calls()
-            .then([&] { return cudaEventRecord(begin, stream); })
-            .then([&] { return cudaGraphLaunch(graphs[variant], stream); })
-            .then([&] { return cudaEventRecord(end, stream); })
-            .then([&] { return cudaEventSynchronize(end); })
-            .then([&] { return cudaEventElapsedTime(&ms, begin, end); })
-            .error();
-    }
-};
-
 }  // namespace
 
-int fit_expert_probe(const ExpertVariant& variant, ExpertFit& fit) {
+ExpertFit fit_expert_probe(const ExpertVariant& variant) {
     const auto kernel = reinterpret_cast<const void*>(kernel_of(variant));
     cudaFuncAttributes attributes{};
     int device = 0, processors = 0, blocks = 0;
-    const cudaError_t error =
-        Calls()
-            .then([&] {
-                return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(SharedMemory));
-            })
-            .then([&] { return cudaFuncGetAttributes(&attributes, kernel); })
-            .then([&] { return cudaGetDevice(&device); })
-            .then([&] { return cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device); })
-            .then([&] {
-                return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kExpertThreads,
-                                                                     sizeof(SharedMemory));
-            })
-            .error();
-    fit = {blocks * processors, attributes.numRegs, attributes.localSizeBytes, sizeof(SharedMemory)};
-    return error;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(SharedMemory)),
+          "asking for the shared memory of the expert probe");
+    check(cudaFuncGetAttributes(&attributes, kernel), "asking for the registers of the expert probe");
+    check(cudaGetDevice(&device), "asking for the GPU");
+    check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for the SMs");
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kExpertThreads, sizeof(SharedMemory)),
+          "asking how many blocks of the expert probe fit");
+    return {blocks * processors, attributes.numRegs, attributes.localSizeBytes, sizeof(SharedMemory)};
 }
 
-int launch_expert_probe(const ExpertVariant& variant, const ExpertInput& input, cudaStream_t stream) {
+void launch_expert_probe(const ExpertVariant& variant, const ExpertInput& input, cudaStream_t stream) {
     kernel_of(variant)<<<input.blocks, kExpertThreads, sizeof(SharedMemory), stream>>>(input, variant.in_flight_bytes,
                                                                                        kScaleFactor);
-    return cudaGetLastError();
+    check(cudaGetLastError(), "launching the expert probe");
 }
 
-int fill_random(std::uint64_t* words, std::size_t count) {
-    random_words<<<132 * 8, 256>>>(words, count);
-    const cudaError_t launched = cudaGetLastError();
-    return launched != cudaSuccess ? launched : cudaDeviceSynchronize();
-}
-
-int time_expert_probe(const std::vector<ExpertVariant>& variants, const ExpertInput& input, std::uint32_t launches,
-                      std::uint32_t rounds, std::vector<std::vector<float>>& us) {
-    Timing timing;
-    cudaError_t error = timing.open();
-    for (std::size_t i = 0; i < variants.size() && error == cudaSuccess; ++i) {
-        error = timing.add_graph(variants[i], input, launches);
+Times time_expert_probe(const std::vector<ExpertVariant>& variants, const ExpertInput& input, std::uint32_t launches,
+                        std::uint32_t rounds) {
+    const std::size_t launch_bytes = std::size_t{input.blocks} * input.stages * kExpertStageBytes;
+    GraphTimer timer;
+    for (const ExpertVariant& variant : variants) {
+        timer.add(launches, [&](std::uint32_t i, cudaStream_t stream) {
+            ExpertInput of_launch = input;
+            of_launch.packed += i * launch_bytes;
+            launch_expert_probe(variant, of_launch, stream);
+        });
     }
-    us.assign(variants.size(), {});
-    const auto run = [&](std::size_t variant, bool keep) {
-        float ms = 0;
-        if (error == cudaSuccess) error = timing.run(variant, ms);
-        if (keep) us[variant].push_back(ms * 1000 / static_cast<float>(launches));
-    };
-    for (std::uint32_t round = 0; round < rounds + 1; ++round) {  // the first is the warm-up
-        for (std::size_t i = 0; i < variants.size(); ++i) run(i, round != 0);
-        for (std::size_t i = variants.size(); i-- > 0;) run(i, round != 0);
-    }
-    return error;
+    return per_launch(timer.interleaved_us(rounds), launches);
 }
 
 }  // namespace musetrace::probe

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "musetrace/abi/wait_report.h"
+#include "probe/device_probe.h"
 
 namespace musetrace::probe {
 
@@ -52,16 +53,14 @@ struct ExpertFit {
     std::size_t shared_bytes;
 };
 
-// All of these return a cudaError_t.
-int fit_expert_probe(const ExpertVariant& variant, ExpertFit& fit);
+// All of these throw std::runtime_error.
+ExpertFit fit_expert_probe(const ExpertVariant& variant);
 // Does not wait for the end.
-int launch_expert_probe(const ExpertVariant& variant, const ExpertInput& input, cudaStream_t stream);
-int fill_random(std::uint64_t* words, std::size_t count);
+void launch_expert_probe(const ExpertVariant& variant, const ExpertInput& input, cudaStream_t stream);
 
 // Runs each variant as a graph of `launches` launches that read `launches` times blocks x stages stages from
-// input.packed on. A round is all variants, forward and then backward. `us[variant]` gets two figures a round:
-// microseconds a launch.
-int time_expert_probe(const std::vector<ExpertVariant>& variants, const ExpertInput& input, std::uint32_t launches,
-                      std::uint32_t rounds, std::vector<std::vector<float>>& us);
+// input.packed on. A round is all variants, forward and then backward. Microseconds a launch [variant][2 rounds].
+Times time_expert_probe(const std::vector<ExpertVariant>& variants, const ExpertInput& input, std::uint32_t launches,
+                        std::uint32_t rounds);
 
 }  // namespace musetrace::probe

@@ -14,6 +14,8 @@ from musetrace.cli.output import Screen, add_width_option, print_json, print_lin
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
 from musetrace.store import Run, open_run
+from musetrace.store.index import PROBE_KEY
+from musetrace.store.kept_probe import UNREADABLE
 
 _RANK_FIELDS = (
     "rank",
@@ -72,6 +74,7 @@ def document(run: Run) -> dict[str, Any]:
         "wait_reports": manifest.get("reports", []),
         "losses": run.losses,
         "notes": list(run.notes),
+        "probe": manifest.get(PROBE_KEY),
     }
 
 
@@ -94,8 +97,21 @@ def page(run: Run, screen: Screen) -> list[str]:
     lines += labelled(
         "jobs", f"{screen.shown(jobs.name)}, {count(len(jobs.jobs))} jobs in {jobs.slots} slots", screen
     )
+    lines += labelled("probe", screen.shown(probe_text(manifest.get(PROBE_KEY))), screen)
     lines += ["", *rank_lines(run, screen), "", "losses"]
     return lines + loss_lines(run, screen, all_kinds=True)
+
+
+def probe_text(probed: dict[str, Any] | None) -> str:
+    """Which facts of its device are kept with a run, if any."""
+    if probed is None:
+        return "no facts of the device are kept here; musetrace probe --keep RUN measures them"
+    if UNREADABLE in probed:
+        return f"cannot be read: {probed[UNREADABLE]}; musetrace probe --keep RUN measures again"
+    experiments = [entry for entry in probed.get("experiments", []) if entry.get("facts")]
+    facts = sum(len(entry["facts"]) for entry in experiments)
+    of = f"facts {count(facts)}, experiments {count(len(experiments))}"
+    return f"{of}, measured {probed.get('measured_at')}; --json has them"
 
 
 def rank_lines(run: Run, screen: Screen) -> list[str]:

@@ -27,6 +27,7 @@ VERBS = {
         "OverheadCommand",
         "measure what stamps cost, and that they change nothing else",
     ),
+    "probe": Verb("musetrace.cli.probe", "ProbeCommand", "measure what this device can do"),
     "info": Verb("musetrace.cli.info", "InfoCommand", "print what a run is, and what it lacks"),
     "check": Verb("musetrace.cli.check", "CheckCommand", "read a run's journals again and compare its index"),
 }

@@ -12,6 +12,7 @@ from musetrace.errors import RecordError, TraceFileError
 from musetrace.store.byte_source import FileSource
 from musetrace.store.index import MANIFEST
 from musetrace.store.journal_files import SUFFIX
+from musetrace.store.kept_probe import PROBE_FILE
 from musetrace.store.rank_index import TABLES
 
 
@@ -76,7 +77,8 @@ class OutputFolder:
 
 def remove_run(folder: Path) -> None:
     """Remove what musetrace wrote into a run's folder, and nothing else. Raises OSError."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for name in (MANIFEST, PROBE_FILE):
+        (folder / name).unlink(missing_ok=True)
     for table in TABLES:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder / table)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 from musetrace.store import limits, losses
 from musetrace.store.journal_files import JournalFile, JournalSet, find_journals, journal_paths
+from musetrace.store.kept_probe import crc_of, read_kept, write_atomically, write_kept
 from musetrace.store.payloads import FORMAT_NAME, PayloadError, decode_json
 from musetrace.store.rank_index import TABLES, RankIndex, index_journal, table_path
 
 MANIFEST = "manifest.json"
 INDEX_VERSION = "1.0"
+PROBE_KEY = "probe"
 _CRC_KEY = "crc32"
 _TEMPORARY = ".index-"
 _META_SECTIONS = ("stamps", "job_table", "device", "model", "build", "clock", "command", "recorded_at")
@@ -39,10 +40,22 @@ def index_into(folder: Path, target: Path) -> dict[str, Any]:
     found = find_journals(folder)
     ranks = [(journal, index_journal(journal, target)) for journal in found.journals]
     manifest = _manifest(found, ranks, target)
-    (target / MANIFEST).write_text(
-        json.dumps({_CRC_KEY: _crc_of(manifest), **manifest}, indent=1) + "\n", "ascii"
-    )
+    if (probed := read_kept(folder)) is not None:
+        manifest[PROBE_KEY] = probed
+    (target / MANIFEST).write_text(_text_of(manifest), "ascii")
     return manifest
+
+
+def keep_probe(folder: Path, probed: dict[str, Any]) -> None:
+    """Keep what ``musetrace probe`` measured with a run, in place of earlier facts; ``probed`` is plain JSON.
+
+    They stand in a file of their own, which every index takes up, and in the manifest. Raises OSError.
+    """
+    manifest = fresh_manifest(folder)
+    write_kept(folder, probed)
+    # An index that is older than its journals is made again when the run is opened next.
+    if manifest is not None:
+        write_atomically(folder / MANIFEST, _text_of({**manifest, PROBE_KEY: probed}))
 
 
 def fresh_manifest(folder: Path) -> dict[str, Any] | None:
@@ -52,7 +65,7 @@ def fresh_manifest(folder: Path) -> dict[str, Any] | None:
         manifest = decode_json(
             (folder / MANIFEST).read_bytes()[: limits.MAX_MANIFEST_BYTES], limits.MAX_MANIFEST_BYTES
         )
-        if manifest.pop(_CRC_KEY) != _crc_of(manifest) or manifest["index_version"] != INDEX_VERSION:
+        if manifest.pop(_CRC_KEY) != crc_of(manifest) or manifest["index_version"] != INDEX_VERSION:
             return None
         sizes = {folder / entry["file"]: entry["bytes"] for entry in manifest["ranks"]}
         index_sizes = {folder / name: size for name, size in manifest["tables"].items()}
@@ -60,15 +73,18 @@ def fresh_manifest(folder: Path) -> dict[str, Any] | None:
             return None
         journals = journal_paths(folder)
         # Without journals the index is all there is.
-        if journals and not _describes(journals, sizes, manifest, status.st_mtime_ns):
+        if journals and (
+            not _describes(journals, sizes, manifest, status.st_mtime_ns)
+            or manifest.get(PROBE_KEY) != read_kept(folder)
+        ):
             return None
     except (OSError, PayloadError, KeyError, TypeError, AttributeError):
         return None
     return manifest
 
 
-def _crc_of(manifest: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+def _text_of(manifest: dict[str, Any]) -> str:
+    return json.dumps({_CRC_KEY: crc_of(manifest), **manifest}, indent=1) + "\n"
 
 
 def _describes(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 DRAWING = ("dash", "plotly")
-TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead")
+TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead", "probe")
 NEEDS_TORCH = "musetrace.overhead.built_in"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)', re.MULTILINE)
 FOREIGN_HEADERS = re.compile(r"^(pybind11|torch|ATen|c10|Python\.h|numpy)(/|$)")
@@ -100,12 +100,15 @@ def offenders(imports: Imports, importers: Iterable[str], banned: Iterable[str])
     ]
 
 
-def test_only_the_view_verb_imports_the_dashboard_and_only_when_it_runs(imports: Imports) -> None:
+def test_only_view_and_the_plot_of_probe_draw_and_only_when_they_run(imports: Imports) -> None:
     rest = {name: found for name, found in imports.items() if not of("musetrace.dashboard", name)}
     banned = ("musetrace.dashboard", "dashboard", *DRAWING)
     for name, found in offenders(rest, ("musetrace",), banned):
-        assert name == "musetrace.cli.view", f"{name}:{found.line} imports {found.module}"
-        assert found.lazy or found.typing_only, f"{name}:{found.line} imports {found.module} at once"
+        place = f"{name}:{found.line} imports {found.module}"
+        assert name == "musetrace.cli.view" or (
+            name == "musetrace.probe.plot" and of("plotly", found.module)
+        ), place
+        assert found.lazy or found.typing_only, f"{place} at once"
 
 
 def test_analysis_imports_neither_plotly_nor_dash_nor_torch(imports: Imports) -> None:
