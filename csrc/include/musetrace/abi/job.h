@@ -7,7 +7,7 @@
 
 namespace musetrace::abi {
 
-// Of a variable that each shared library has for itself: else the loader would take a table for an older one of the
+// Of a table, which each shared library has for itself: else the loader would take a table for an older one of the
 // same name in the process, as when a library is built and loaded again.
 #if defined(__GNUC__) && !defined(__CUDACC_RTC__)
 #define MUSETRACE_OWN __attribute__((visibility("hidden")))
@@ -28,13 +28,13 @@ namespace musetrace::abi {
 //
 // with kBlock, kInstant and kPayload of musetrace::abi. Its ids are Table::name for roles and jobs.
 #define MUSETRACE_JOB_TABLE(Table, table_name, warps_per_block, ROLES, JOBS)                                        \
-    struct Table {                                                                                                  \
+    struct MUSETRACE_OWN Table {                                                                                    \
         static constexpr const char* kName = table_name;                                                            \
         static constexpr ::std::uint32_t kWarpsPerBlock = warps_per_block;                                          \
         enum RoleId : ::std::uint8_t { ROLES(MUSETRACE_ID) kNumRoles };                                             \
         enum JobId : ::std::uint16_t { JOBS(MUSETRACE_ID) kNumJobs, none = ::musetrace::abi::kNoJob };              \
-        static constexpr ::musetrace::abi::Role kRoles[] MUSETRACE_OWN = {ROLES(MUSETRACE_ROLE)};                   \
-        static constexpr ::musetrace::abi::Job kJobs[] MUSETRACE_OWN = {JOBS(MUSETRACE_JOB)};                       \
+        static constexpr ::musetrace::abi::Role kRoles[] = {ROLES(MUSETRACE_ROLE)};                                 \
+        static constexpr ::musetrace::abi::Job kJobs[] = {JOBS(MUSETRACE_JOB)};                                     \
     };                                                                                                              \
     static_assert(                                                                                                  \
         ::musetrace::abi::roles_are_sound(::musetrace::abi::view_of<Table>()),                                      \
@@ -67,7 +67,7 @@ MUSETRACE_BOTH constexpr SlotMap<Table::kNumJobs, Table::kWarpsPerBlock> make_sl
 #define MUSETRACE_DEVICE_OF_RTC
 #endif
 template <class Table>
-MUSETRACE_DEVICE_OF_RTC inline constexpr auto kSlotMap MUSETRACE_OWN = make_slot_map<Table>();
+MUSETRACE_DEVICE_OF_RTC inline constexpr auto kSlotMap = make_slot_map<Table>();
 
 // Begin slot of a job's first instance within its warp's run, or within the block's; the same for every warp that
 // stamps it, since these share a role.
