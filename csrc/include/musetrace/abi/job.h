@@ -7,14 +7,6 @@
 
 namespace musetrace::abi {
 
-// Of a table, which each shared library has for itself: else the loader would take a table for an older one of the
-// same name in the process, as when a library is built and loaded again.
-#if defined(__GNUC__) && !defined(__CUDACC_RTC__)
-#define MUSETRACE_OWN __attribute__((visibility("hidden")))
-#else
-#define MUSETRACE_OWN
-#endif
-
 // A job table from its two lists. ROLES(ROLE) is a list of
 //
 //   ROLE(name, first warp, last warp, stamping warps)      a bit for each warp that stamps
@@ -28,7 +20,7 @@ namespace musetrace::abi {
 //
 // with kBlock, kInstant and kPayload of musetrace::abi. Its ids are Table::name for roles and jobs.
 #define MUSETRACE_JOB_TABLE(Table, table_name, warps_per_block, ROLES, JOBS)                                        \
-    struct MUSETRACE_OWN Table {                                                                                    \
+    struct Table {                                                                                                  \
         static constexpr const char* kName = table_name;                                                            \
         static constexpr ::std::uint32_t kWarpsPerBlock = warps_per_block;                                          \
         enum RoleId : ::std::uint8_t { ROLES(MUSETRACE_ID) kNumRoles };                                             \

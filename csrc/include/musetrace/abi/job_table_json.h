@@ -111,9 +111,26 @@ inline std::string job_table_json(const TableView& table) {
            ", \"payload_of_pair\": " + of_pairs(&SlotPair::payload, json::boolean) + "}";
 }
 
+// A table's lists, in the library that asks: of the table's own, which its type holds, the loader takes those of the
+// first library in the process that has a table of this name, as when a library is built and loaded again.
+template <class Table>
+struct OwnLists {
+    Role roles[Table::kNumRoles];
+    Job jobs[Table::kNumJobs];
+};
+template <class Table>
+constexpr OwnLists<Table> own_lists() {
+    OwnLists<Table> own{};
+    for (std::uint32_t i = 0; i < Table::kNumRoles; ++i) own.roles[i] = Table::kRoles[i];
+    for (std::uint32_t i = 0; i < Table::kNumJobs; ++i) own.jobs[i] = Table::kJobs[i];
+    return own;
+}
+
 template <class Table>
 std::string job_table_json() {
-    return job_table_json(view_of<Table>());
+    constexpr OwnLists<Table> own = own_lists<Table>();
+    return job_table_json(
+        {Table::kName, Table::kWarpsPerBlock, own.roles, Table::kNumRoles, own.jobs, Table::kNumJobs});
 }
 
 }  // namespace musetrace::abi
