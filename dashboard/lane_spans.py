@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from musetrace.abi import JobTable
 from musetrace.analysis import tick_ns
+from musetrace.analysis.rank_clocks import RankTimes, alignment_error_ns, rank_times
 from musetrace.analysis.rows import is_instant, op_and_kind
 from musetrace.analysis.run_like import RunLike
 from musetrace.errors import AnalysisError
@@ -58,8 +60,10 @@ class LaneSpans:
     """Sound spans, sorted by row and begin.
 
     ``row``, ``begin_ns``, ``end_ns``, ``warp`` and ``job`` are int64[n]; times are ns from ``origin_ns``, the
-    earliest begin of the launch on the ranks that are shown. ``uncertainty_ns`` is what the clock leaves open
-    in each of them and in a span's length; None where it is not known. ``names`` has an entry for each job.
+    earliest begin of the launch on the ranks that are shown, all on one axis. ``uncertainty_ns`` is what the
+    clock leaves open in each of them and in a span's length; None where it is not known. ``apart_ns`` is what
+    the alignment of the ranks' clocks leaves open between times of two ranks: 0 for one clock, None where
+    they are not aligned. ``names`` has an entry for each job.
     ``below_tick`` spans are shorter than the clock's step, ``flagged`` ones were left out; only one block in
     ``stride`` is in it.
     """
@@ -77,6 +81,7 @@ class LaneSpans:
     below_tick: int
     flagged: int
     stride: int
+    apart_ns: int | None = 0
 
     def kind_of(self, index: int) -> str:
         """The kind of a span."""
@@ -88,13 +93,13 @@ def lane_spans(
 ) -> LaneSpans:
     """The spans of one launch of a step.
 
-    Ranks are placed by the clock that stamped them: where each has its own, the error between them is in it.
-
     Raises:
         AnalysisError: no rank that was chosen stamped this launch.
     """
+    clocks = rank_times(run)
     ranks = run.ranks if choice.rank is None else (choice.rank,)
-    found = [part for rank in ranks if (part := _of_rank(run, rank, step, launch, choice)) is not None]
+    parts = [_of_rank(run, rank, step, launch, choice, clocks) for rank in ranks]
+    found = [part for part in parts if part is not None]
     if not found:
         raise AnalysisError(f"launch {launch} of step {step} left no stamps on {_ranks_named(choice)}")
     stride = 1 if choice.per_warp else max(1, -(-sum(len(part.job) for part in found) // most_spans))
@@ -115,7 +120,9 @@ class _RankSpans:
     flagged: int
 
 
-def _of_rank(run: RunLike, rank: int, step: int, launch: int, choice: LaneChoice) -> _RankSpans | None:
+def _of_rank(
+    run: RunLike, rank: int, step: int, launch: int, choice: LaneChoice, clocks: Mapping[int, RankTimes]
+) -> _RankSpans | None:
     found = _launch_of(run.launches(rank), step, launch)
     if found is None:
         return None
@@ -130,9 +137,11 @@ def _of_rank(run: RunLike, rank: int, step: int, launch: int, choice: LaneChoice
     block, warp, job, begin, dur = (
         _column(batch, name)[sound] for name in ("block", "warp", "job", "begin", "dur")
     )
-    absolute = base_ns + begin
+    clock = clocks[rank]
+    absolute = clock.aligned(base_ns + begin)
     flagged = int(chosen.sum()) - int(sound.sum())
-    return _RankSpans(rank, kind, begin_ns, block, warp, job, absolute, absolute + dur, flagged)
+    launch_begin_ns = int(clock.aligned(np.array([begin_ns], dtype=np.int64))[0])
+    return _RankSpans(rank, kind, launch_begin_ns, block, warp, job, absolute, absolute + dur, flagged)
 
 
 def _launch_of(launches: pa.Table, step: int, launch: int) -> tuple[int, str] | None:
@@ -183,6 +192,7 @@ def _joined(
         below_tick=int(np.count_nonzero(short[order])),
         flagged=sum(part.flagged for part in found),
         stride=stride,
+        apart_ns=alignment_error_ns(run, [part.rank for part in found]),
     )
 
 

@@ -57,7 +57,8 @@ def _in_nearest_strip(spans: LaneSpans, indices: range, fraction: float) -> list
 def describe(spans: LaneSpans, index: int, x_us: float) -> dict[str, Any]:
     """A span in full: names, place, exact integers in ns, and whether ``x_us`` lies in it (``hit``).
 
-    ``uncertainty_ns`` is that of each of its times; None where it is not known.
+    ``uncertainty_ns`` is that of each of its times, ``apart_ns`` what comes on top against times of another
+    rank; None where it is not known.
     """
     name, lane = spans.names[int(spans.job[index])], spans.lanes[int(spans.row[index])]
     begin_ns, end_ns = int(spans.begin_ns[index]), int(spans.end_ns[index])
@@ -72,5 +73,6 @@ def describe(spans: LaneSpans, index: int, x_us: float) -> dict[str, Any]:
         "end_ns": end_ns,
         "dur_ns": end_ns - begin_ns,
         "uncertainty_ns": spans.uncertainty_ns,
+        "apart_ns": spans.apart_ns,
         "hit": begin_ns <= x_us * US <= end_ns,
     }

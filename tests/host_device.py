@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from musetrace.abi import JobTable
 from musetrace.record.collector import Collector
+from musetrace.record.peer_clock import PeerClock
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, LaunchInfo, Lease, StampSource
 from tests.builders import small_table
 
@@ -26,6 +27,9 @@ class HostDevice:
     blocks: int = 2
     stamps: str = "store"
     table: JobTable = field(default_factory=small_table)
+    clock_name: str = "CLOCK_MONOTONIC"
+    read_clock: Callable[[], int] = time.monotonic_ns
+    peer_clock: Callable[[], PeerClock] | None = None
 
     def source(self) -> StampSource:
         """What a recorder gets to know."""
@@ -37,10 +41,11 @@ class HostDevice:
             device={"kind": "host"},
             model={"name": "none"},
             build={"flags": "-O0"},
-            clock_name="CLOCK_MONOTONIC",
+            clock_name=self.clock_name,
             tick_ns=1,
-            read_clock=time.monotonic_ns,
+            read_clock=self.read_clock,
             allocate=aligned_zeros,
+            peer_clock=self.peer_clock,
         )
 
     def stamp(self, lease: Lease) -> None:
@@ -52,7 +57,7 @@ class HostDevice:
         for rank in range(self.ranks):
             region = memory[rank * size : (rank + 1) * size]
             headers = layout.headers(region)
-            t0 = time.monotonic_ns()
+            t0 = self.read_clock()
             headers["time_ns"], headers["epoch"], headers["sm"] = t0, lease.epoch, np.arange(self.blocks) + 7
             if layout.slot_bytes:
                 layout.stamps(region)[:] = self.times(t0).astype(f"<u{layout.slot_bytes}")

@@ -13,6 +13,7 @@ void bind_expert_probe(pybind11::module_& module);
 void bind_device_probe(pybind11::module_ module);
 void bind_megakernel(pybind11::module_& module);
 void bind_baseline(pybind11::module_& module);
+void bind_peer_clock(pybind11::module_& module);
 
 namespace {
 
@@ -37,4 +38,5 @@ PYBIND11_MODULE(_cuda, module) {
     bind_device_probe(module.def_submodule("probe", "what `musetrace probe` measures"));
     bind_megakernel(module);
     bind_baseline(module);
+    bind_peer_clock(module);
 }

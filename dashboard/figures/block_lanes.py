@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from musetrace.dashboard.figures.axes import left_margin_px, time_axis
 from musetrace.dashboard.figures.comb import comb_path
 from musetrace.dashboard.figures.lane_labels import MOST_LABELS, label_positions
-from musetrace.dashboard.figures.wording import US, exact_ns, plus_minus, shown
+from musetrace.dashboard.figures.wording import US, exact_ns, lane_uncertainty, shown
 from musetrace.dashboard.lane_spans import Lane, LaneSpans
 from musetrace.dashboard.theme import Theme, template, theme
 
@@ -129,7 +129,7 @@ def _hover_texts(spans: LaneSpans, index: int) -> list[str]:
         exact_ns(begin_ns),
         exact_ns(end_ns),
         exact_ns(end_ns - begin_ns),
-        plus_minus(spans.uncertainty_ns),
+        lane_uncertainty(spans.uncertainty_ns, spans.apart_ns),
     ]
 
 

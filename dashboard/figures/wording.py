@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 
+from musetrace.analysis.clock_quality import combined_ns
+
 US = 1_000.0  # ns in one us
 _LONGEST_NAME = 60
 
@@ -35,3 +37,18 @@ def plus_minus(uncertainty_ns: int | None) -> str:
 def many(number: int, one: str, several: str = "") -> str:
     """``1 block``, ``1,024 blocks``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def lane_uncertainty(uncertainty_ns: int | None, apart_ns: int | None) -> str:
+    """What is open in a time of a lane, and against times of another rank where the ranks' clocks differ."""
+    own = plus_minus(uncertainty_ns)
+    if apart_ns == 0:
+        return own
+    if apart_ns is None:
+        return f"{own}; its rank is not aligned with others"
+    return f"{own}, {plus_minus(combined_ns(uncertainty_ns, apart_ns))} against another rank"
+
+
+def aligned_words(apart_ns: int | None) -> str:
+    """How well ranks of several clocks are placed."""
+    return "ranks are not aligned" if apart_ns is None else f"ranks aligned to {plus_minus(apart_ns)}"

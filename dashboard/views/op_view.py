@@ -18,7 +18,7 @@ from musetrace.dashboard.failure import or_sentence, sentence_of
 from musetrace.dashboard.figures.blank import sentence_figure
 from musetrace.dashboard.figures.block_lanes import MOST_STRIP_ROWS, block_lanes_figure
 from musetrace.dashboard.figures.op_timeline import op_timeline_figure
-from musetrace.dashboard.figures.wording import many
+from musetrace.dashboard.figures.wording import aligned_words, many
 from musetrace.dashboard.lane_spans import LaneChoice, LaneSpans, lane_spans
 from musetrace.dashboard.op_state import ALL, FIELDS, number, parse_rows
 from musetrace.dashboard.readout import describe, pointer_of, span_at
@@ -207,6 +207,8 @@ def lanes_note(spans: LaneSpans) -> str:
     if spans.stride > 1:
         parts.append(f"one block in {spans.stride}")
     parts += _quality(spans.flagged, spans.below_tick)
+    if spans.apart_ns != 0:
+        parts.append(aligned_words(spans.apart_ns))
     if not spans.per_warp:
         strips = len(spans.lanes) <= MOST_STRIP_ROWS
         parts.append("top down: loads, work, sends, waits" if strips else "work over loads over waits")

@@ -8,7 +8,7 @@ from typing import Any
 from dash import dcc, html
 
 from musetrace.dashboard.choices import Option
-from musetrace.dashboard.figures.wording import exact_ns, plus_minus
+from musetrace.dashboard.figures.wording import exact_ns, lane_uncertainty
 
 # Plotly's own defaults offer to upload the chart.
 GRAPH_CONFIG: Any = {
@@ -77,5 +77,5 @@ def span_readout(span: Mapping[str, Any]) -> list[Any]:
         html.Span(["begin ", html.Data(exact_ns(span["begin_ns"]), value=str(span["begin_ns"])), " ns"]),
         html.Span(["end ", html.Data(exact_ns(span["end_ns"]), value=str(span["end_ns"])), " ns"]),
         html.Span([html.Data(exact_ns(span["dur_ns"]), value=str(span["dur_ns"])), " ns long"]),
-        html.Span(f"each {plus_minus(span['uncertainty_ns'])}"),
+        html.Span(f"each {lane_uncertainty(span['uncertainty_ns'], span['apart_ns'])}"),
     ]

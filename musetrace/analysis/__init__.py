@@ -13,14 +13,18 @@ from musetrace.analysis.answer import below_tick_spans, ignored_spans, tick_ns
 from musetrace.analysis.busy import block_busy
 from musetrace.analysis.op_timeline import op_timeline
 from musetrace.analysis.overview import launch_times, step_times
+from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_several_clocks
 from musetrace.analysis.ring_ahead import ring_ahead
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.stops import stops
 
 __all__ = [
     "RunLike",
+    "alignment_error_ns",
     "below_tick_spans",
     "block_busy",
+    "clocks",
+    "has_several_clocks",
     "ignored_spans",
     "launch_times",
     "op_timeline",

@@ -14,7 +14,7 @@ class RunLike(Protocol):
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The run's conditions; the analysis reads ``clock.tick_ns``."""
+        """The run's conditions; the analysis reads ``clock.tick_ns``, and ``alignment`` in ``ranks``."""
 
     @property
     def job_table(self) -> JobTable:

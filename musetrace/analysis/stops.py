@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from musetrace.abi import JobTable
 from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.last_rank import may_be_last
 from musetrace.analysis.launch_counts import LaunchCounts, launch_key
+from musetrace.analysis.rank_clocks import RankTimes, rank_times
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
 
@@ -36,14 +38,15 @@ def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = Non
     of the ``n`` spans of that job on the rank. In each launch, the rank on which the awaited job (the send)
     ended last over all blocks is last; ``last_share`` is the share of the ``last_n`` launches in which this
     rank was, for certain; ``tied_share`` that of launches in which it was one of several that the clock
-    cannot tell apart. Only launches that were seen on every rank are judged, and none when the run misses a
-    rank or has only one (whoever is not seen may have been last) or when the clock's step is not known. Then
-    both are null. A stop that a rank did not stamp has no row for it.
+    cannot tell apart: within a tick of one clock, and of several clocks within a tick and the error of their
+    alignment (``musetrace.analysis.clocks``). Only launches that were seen on every rank are judged, and none
+    when the run misses a rank or has only one (whoever is not seen may have been last), when the clock's step
+    is not known, or when a rank is not aligned. Then both are null. A stop that a rank did not stamp has no
+    row for it.
 
     Meaning: the cost of ranks that run apart, and which one to look at. A rank that waits little is the one
-    that the others wait for. It lies where the ranks' clocks are not one clock: ``last_share`` compares
-    times across ranks. A wait whose data is already there still lasts a few ticks. Spans with a flag are
-    left out (metadata ``ignored``). Source: the five stops of a Muse layer launch.
+    that the others wait for. A wait whose data is already there still lasts a few ticks. Spans with a flag
+    are left out (metadata ``ignored``). Source: the five stops of a Muse layer launch.
 
     Raises:
         AnalysisError: the run has no such step or layer kind.
@@ -54,12 +57,14 @@ def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = Non
     for spans in step_spans(run, Selection(layer_kind, None, step), counted):
         for stop, (wait, send) in jobs.items():
             seen[stop, spans.rank].add(spans, wait, send)
+    clocks = rank_times(run)
     rows: list[dict[str, object]] = []
     for stop in jobs:
         rows += _stop_rows(
             stop,
             {rank: seen[stop, rank] for rank in run.ranks},
             not run.losses.get("missing_ranks"),
+            clocks,
             tick_ns(run),
         )
     return answer(run, _FIELDS, rows, counted)
@@ -98,10 +103,10 @@ class _Seen:
 
 
 def _stop_rows(
-    stop: str, seen: dict[int, _Seen], all_ranks: bool, tick: int | None
+    stop: str, seen: dict[int, _Seen], all_ranks: bool, clocks: dict[int, RankTimes], tick: int | None
 ) -> list[dict[str, object]]:
     waits = {rank: _joined(one.waits) for rank, one in seen.items()}
-    last_n, lasts = _last(seen, tick) if all_ranks else (0, {})
+    last_n, lasts = _last(seen, clocks, tick) if all_ranks else (0, {})
     return [
         {
             "stop": stop,
@@ -117,20 +122,21 @@ def _stop_rows(
     ]
 
 
-def _last(seen: dict[int, _Seen], apart_ns: int | None) -> tuple[int, dict[int, tuple[int, int]]]:
-    """The number of launches that every rank was seen in, and by rank in how many it was last and tied.
-
-    ``apart_ns`` is how far two instants of two ranks must lie apart to be told apart.
-    """
+def _last(
+    seen: dict[int, _Seen], clocks: dict[int, RankTimes], tick: int | None
+) -> tuple[int, dict[int, tuple[int, int]]]:
+    """The number of launches that every rank was seen in, and by rank in how many it was last and tied."""
     launches = {rank: _joined(one.launches) for rank, one in seen.items()}
     ids, counts = np.unique(_joined(list(launches.values())), return_counts=True)
     shared = ids[counts == len(seen)]
-    if len(seen) < 2 or len(shared) == 0 or apart_ns is None:
+    if len(seen) < 2 or len(shared) == 0:
         return 0, {}
     sent = np.stack([_sent_ns(one, launches[rank], shared) for rank, one in seen.items()])
-    may_be_last = sent > sent.max(axis=0) - apart_ns
-    alone = may_be_last.sum(axis=0) == 1
-    last, tied = (may_be_last & alone).sum(axis=1), (may_be_last & ~alone).sum(axis=1)
+    late = may_be_last(sent, [clocks[rank] for rank in seen], tick)
+    if late is None:
+        return 0, {}
+    alone = late.sum(axis=0) == 1
+    last, tied = (late & alone).sum(axis=1), (late & ~alone).sum(axis=1)
     return len(shared), {rank: (int(last[i]), int(tied[i])) for i, rank in enumerate(seen)}
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from musetrace import analysis
 from musetrace.analysis.clock_quality import tick_ns_of
+from musetrace.cli.alignment_lines import alignment_lines
 from musetrace.cli.clock_lines import seen_tick_ns, tick_text
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, totals
@@ -28,6 +30,7 @@ _RANK_FIELDS = (
     "bytes",
     "losses",
     "notes",
+    "alignment",
 )
 _HEAD = ("format", "index_version", "recording_id", "recorded_at", "command")
 _CONDITIONS = ("device", "model", "build", "stamps", "clock")
@@ -70,6 +73,7 @@ def document(run: Run) -> dict[str, Any]:
         "tick_seen_ns": seen_tick_ns(run),
         "jobs": len(run.job_table.jobs),
         "job_table": run.job_table.name,
+        "alignment_error_ns": analysis.alignment_error_ns(run),
         "ranks": [{name: entry.get(name) for name in _RANK_FIELDS} for entry in manifest["ranks"]],
         "wait_reports": manifest.get("reports", []),
         "losses": run.losses,
@@ -98,7 +102,9 @@ def page(run: Run, screen: Screen) -> list[str]:
         "jobs", f"{screen.shown(jobs.name)}, {count(len(jobs.jobs))} jobs in {jobs.slots} slots", screen
     )
     lines += labelled("probe", screen.shown(probe_text(manifest.get(PROBE_KEY))), screen)
-    lines += ["", *rank_lines(run, screen), "", "losses"]
+    lines += ["", *rank_lines(run, screen)]
+    aligned = alignment_lines(run, screen)
+    lines += ["", *aligned, "", "losses"] if aligned else ["", "losses"]
     return lines + loss_lines(run, screen, all_kinds=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -18,6 +19,7 @@ from musetrace.cli.text import shown
 from musetrace.errors import NotARunError, RecordError, UsageError
 from musetrace.record.output import OutputFolder
 from musetrace.record.process import run_command
+from musetrace.record.process_place import ProcessPlace, process_place
 from musetrace.record.recorder import OUTPUT_VARIABLE, STAMPS_VARIABLE, Recorder
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS
 from musetrace.store import Run, open_run
@@ -76,10 +78,15 @@ class RecordCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Record."""
         command = _command_of(args)
-        output = OutputFolder(Path(args.output), force=args.force)
-        if command:
-            return _record_program(command, output, args)
-        return _record_step(output.path, args)
+        place = process_place(os.environ)
+        if not command:
+            return _record_step(Path(args.output), place, args)
+        if place is not None:
+            raise UsageError(
+                f"this is process {place.process} of {place.processes}; record around torchrun instead of "
+                "under it: musetrace record -o RUN -- torchrun ..."
+            )
+        return _record_program(command, OutputFolder(Path(args.output), force=args.force), args)
 
 
 def _add_step_options(step: argparse._ArgumentGroup) -> None:
@@ -128,7 +135,8 @@ def _command_of(args: argparse.Namespace) -> list[str]:
     return words[1:]
 
 
-def _record_step(path: Path, args: argparse.Namespace) -> int:
+def _record_step(path: Path, place: ProcessPlace | None, args: argparse.Namespace) -> int:
+    """The built-in step; of several processes, the first one tells what they recorded."""
     try:
         from musetrace.muse.decode import DecodeOptions, record_decode
     except ModuleNotFoundError as error:
@@ -139,9 +147,12 @@ def _record_step(path: Path, args: argparse.Namespace) -> int:
     chosen: dict[str, Any] = {
         name: default if told[name] is None else told[name] for name, default in _STEP_DEFAULTS.items()
     }
-    bar = ProgressBar(sys.stderr, "recording", "steps")
+    leads = place is None or place.process == 0
+    bar = ProgressBar(sys.stderr if leads else io.StringIO(), "recording", "steps")
     with Recorder(path, force=args.force, stamps=args.stamps) as recorder, bar:
         record_decode(recorder, DecodeOptions(**chosen), bar.show)
+    if not leads:
+        return exit_code_of(recorder.close().verdict)
     run = open_run(path)
     _tell(run, args.json, {"state": recorder.state})
     return exit_code_of(run.verdict)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from musetrace import analysis
+from musetrace.cli.alignment_lines import alignment_sentence
 from musetrace.cli.block_section import MOST_BLOCKS, block_lines
 from musetrace.cli.chart import legend
 from musetrace.cli.command import Command, add_json_option, exit_code_of
@@ -99,6 +100,8 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         "steps": answers["steps"].to_pylist(),
         "launches": answers["launches"].to_pylist(),
         "ops": {kind: table.to_pylist() for kind, table in answers["ops"].items()},
+        "clocks": analysis.clocks(run).to_pylist(),
+        "alignment_error_ns": analysis.alignment_error_ns(run),
         "stops": answers["stops"].to_pylist(),
         "blocks": answers["blocks"].to_pylist(),
         **_blocks_of_kernels(answers),
@@ -117,7 +120,7 @@ def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -
     chosen = ", ".join(f"{name} {screen.shown(value)}" for name, value in scope.items() if value is not None)
     if chosen:
         lines += labelled("only", chosen, screen)
-    for titles, table, section in _sections(answers, screen, _kernels(run)):
+    for titles, table, section in _sections(answers, screen, _kernels(run), alignment_sentence(run, screen)):
         if table.num_rows:
             wrapped = [line for title in titles for line in wrap(title, screen.width, indent="  ")]
             lines += ["", *wrapped, *section(table, screen)]
@@ -156,7 +159,7 @@ def _blocks_title(table: pa.Table, of: str = "") -> str:
 
 
 def _sections(
-    answers: Answers, screen: Screen, kernels: Sequence[str]
+    answers: Answers, screen: Screen, kernels: Sequence[str], aligned: str
 ) -> list[tuple[list[str], pa.Table, Section]]:
     """Titles, answer and form of each section, in the order of the page."""
     ops: list[tuple[list[str], pa.Table, Section]] = []
@@ -174,7 +177,7 @@ def _sections(
         ([], answers["steps"], step_lines),
         ([], answers["launches"], launch_lines),
         *ops,
-        ([_STOPS], answers["stops"], stop_lines),
+        ([_STOPS, aligned] if aligned else [_STOPS], answers["stops"], stop_lines),
         *blocks,
         ([_LOADS], answers["loads_ahead"], ahead_lines),
     ]

@@ -29,6 +29,7 @@ from musetrace.muse.peer_requirements import RankShare, rank_share
 from musetrace.record.cuda_facts import cuda_facts
 from musetrace.record.kernel_device import CLOCK_READS, tick_of
 from musetrace.record.kernel_launch import Ended
+from musetrace.record.peer_clock import peer_clock_of
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
 GPU = torch.device("cuda")
@@ -75,6 +76,7 @@ class CudaDevice:
         # A stream takes any number; a step is waited for as a whole.
         self.launches_in_flight = 1 << 16
         self._module = module
+        self._gpu_index = torch.cuda.current_device()
         self.gpu = GPU
         self._share = share or rank_share(None, config, tp)
         self.ranks = self._share.held
@@ -213,7 +215,8 @@ class CudaDevice:
             ranks=self.ranks,
             blocks=self.blocks,
             slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
-            device=cuda_facts() | {"virtual_ranks": "loopback" if self.ranks < self.tp else self.ranks},
+            device=cuda_facts()
+            | {"virtual_ranks": self.ranks if self.config.slice_tp is None else "loopback"},
             model=model,
             build=build | {"registers": int(fit["registers"]), "spilled_bytes": int(fit["local_bytes"])},
             clock_name="globaltimer",
@@ -221,11 +224,16 @@ class CudaDevice:
             read_clock=self.clock_ns,
             allocate=self.copies.allocate,
             buffers=max(64, 2 * (self.layers + 2)),
+            peer_clock=lambda: peer_clock_of(self._module, self._gpu_index),
         )
 
     def clock_ns(self) -> int:
-        """The clock of the stamps, ``%globaltimer``, in ns: read by a small kernel of its own."""
+        """The clock of the stamps, ``%globaltimer``, in ns: read by a small kernel of its own.
+
+        From any thread: of several GPUs, CUDA has a current one for each thread.
+        """
         with self._refused():
+            self._module.set_device(self._gpu_index)
             return int(self._module.clock_reads(1)[0])
 
     def _tick_ns(self) -> int:

@@ -9,7 +9,7 @@ import torch
 
 from musetrace.errors import DeviceError
 from musetrace.muse.cuda_memory import MemoryNeed
-from musetrace.muse.process_group import ProcessPlace
+from musetrace.record.process_place import ProcessPlace
 
 # The kernels are compiled for sm_90a, which no other architecture runs.
 COMPUTE_CAPABILITY = (9, 0)

@@ -6,7 +6,6 @@ decoding), so acceptance is real, and on synthetic weights it is near one token 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from musetrace.muse.cpu_device import clock_ns
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
 from musetrace.muse.opening import DEFAULT_CONTEXT, default_capacity
-from musetrace.muse.process_group import refuse_recording
 from musetrace.muse.slice_steps import SliceSteps
 
 if TYPE_CHECKING:
@@ -108,7 +106,6 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         UsageError: the options do not fit each other.
         DeviceError: the device cannot run it.
     """
-    refuse_recording(os.environ)
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, not {options.steps}")
     config = preset(options.model)

@@ -6,7 +6,6 @@ A pass is an ``entry`` launch (embedded tokens to the first layer's projections)
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.opening import EngineOptions, open_model
 from musetrace.muse.passes import Recording
 from musetrace.muse.peer_device import PeerDevice
-from musetrace.muse.process_group import refuse_recording
 from musetrace.muse.reference import embed
 from musetrace.muse.threads import one_torch_thread
 
@@ -55,13 +53,13 @@ class Engine:
     def attach(self, recorder: Recorder) -> None:
         """Record every pass from now on; with a recorder that is off, nothing changes.
 
+        Processes that share the model all do so, each with a recorder of the one run.
+
         Raises:
             RecordError: the recorder cannot start.
-            UsageError: this is one of several processes that share the model.
         """
         if not recorder.active:
             return
-        refuse_recording(os.environ)
         source = self.stamp_source(recorder.stamps)
         self._passes.prepare(recorder.stamps)
         self._recording = Recording(recorder.attach(source), recorder.stamps)

@@ -22,10 +22,11 @@ from musetrace.muse.launch_plan import launch_plan
 from musetrace.muse.passes import EagerPasses, Passes
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
-from musetrace.muse.process_group import ProcessGroup, process_place
+from musetrace.muse.process_group import ProcessGroup
 from musetrace.muse.slice_weights import DEFAULT_POOL
 from musetrace.muse.threads import one_torch_thread
 from musetrace.muse.weights import ModelWeights, synthesize
+from musetrace.record.process_place import process_place
 
 # Beyond this a step of the CPU device takes minutes.
 LARGEST_HIDDEN_ON_CPU = 2048

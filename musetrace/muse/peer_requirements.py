@@ -13,7 +13,8 @@ import torch
 
 from musetrace.errors import DeviceError, UsageError
 from musetrace.muse.config import MuseConfig
-from musetrace.muse.process_group import ProcessGroup, ProcessPlace
+from musetrace.muse.process_group import ProcessGroup
+from musetrace.record.process_place import ProcessPlace
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -6,8 +6,7 @@ What the ranks of a model send each other inside a launch does not come by here:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,57 +15,15 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from musetrace.errors import DeviceError, UsageError
+from musetrace.errors import DeviceError
+from musetrace.record.process_place import ProcessPlace
 
 # Until all processes are there, and again until all have their weights.
 START_TIMEOUT_S = 300.0
 # Until all have ended a pass. Inside a launch the budget counts; this is for a process that stands still.
 MEETING_TIMEOUT_S = 60.0
-_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class ProcessPlace:
-    """Which of the processes this is: ``process`` of ``processes``, on its host the ``local_process``-th."""
-
-    process: int
-    processes: int
-    local_process: int
-
-
-def process_place(environment: Mapping[str, str]) -> ProcessPlace | None:
-    """The place that ``torchrun`` gave this process; None for one that is alone.
-
-    Raises:
-        UsageError: there are several processes, and a variable of theirs is missing or no number.
-    """
-    if environment.get("WORLD_SIZE", "1") == "1":
-        return None
-    missing = [name for name in _VARIABLES if name not in environment]
-    if missing:
-        raise UsageError(
-            f"WORLD_SIZE is {environment['WORLD_SIZE']} and {missing[0]} is not set; start the processes "
-            "with torchrun"
-        )
-    try:
-        process, processes, local_process = (int(environment[name]) for name in _VARIABLES[:3])
-    except ValueError:
-        told = ", ".join(f"{name}={environment[name]!r}" for name in _VARIABLES[:3])
-        raise UsageError(f"{told}: not all are numbers; start the processes with torchrun") from None
-    if not (0 <= process < processes and local_process >= 0):
-        raise UsageError(f"there is no process {process} of {processes}; start the processes with torchrun")
-    return ProcessPlace(process, processes, local_process)
-
-
-def refuse_recording(environment: Mapping[str, str]) -> None:
-    """Raises UsageError in one of several processes: a run is recorded by one."""
-    if process_place(environment) is not None:
-        raise UsageError(
-            "recording several processes into one run is not supported yet; record with virtual ranks "
-            "(--tp N) on one GPU"
-        )
 
 
 class ProcessGroup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from musetrace.record.drain import read_anchor
 from musetrace.record.kernel_device import CLOCK_READS, tick_of
 from musetrace.record.kernel_launch import AlreadyEnded, Ended
 from musetrace.record.kernel_region import EPOCH_WORD, HEADER_BYTES, HOST_BYTES, Region, write_header
+from musetrace.record.peer_clock import PeerClock
 
 
 class CpuKernelDevice:
     """A launch has ended when the ``with`` block around it ends."""
 
     kind = "cpu"
+    peer_clock: Callable[[], PeerClock] | None = None
     clock_name = "CLOCK_MONOTONIC"
 
     def __init__(self) -> None:

@@ -19,6 +19,7 @@ from musetrace.record.drain import read_anchor
 from musetrace.record.kernel_device import CLOCK_READS, tick_of
 from musetrace.record.kernel_launch import Ended
 from musetrace.record.kernel_region import EPOCH_WORD, HEADER_BYTES, HOST_BYTES
+from musetrace.record.peer_clock import PeerClock, peer_clock_of
 from musetrace.record.stream_capture import CaptureMode
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class CudaKernelDevice:
                 f"cannot read the clock of {self.facts['name']}: {str(error).splitlines()[0]}; this build of "
                 "musetrace is for compute capability 9.0 (H100, H200)"
             ) from None
+
+    def peer_clock(self) -> PeerClock:
+        """This GPU's end of a comparison of clocks. Raises RuntimeError."""
+        return peer_clock_of(self._module, self._index)
 
     def read_clock(self) -> int:
         """``%globaltimer`` in ns, read by a small kernel; waits for the GPU."""

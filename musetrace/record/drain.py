@@ -99,6 +99,8 @@ class Drain:
         self._thread = threading.Thread(target=self._run, name="musetrace-drain", daemon=True)
         self._ended = threading.Event()
         self.journals = journals
+        # What else is known of the clock at the end; see RunOutput.
+        self.last_clock: Callable[[Clock], Clock] = lambda anchor: anchor
         self.free: deque[StampBuffer] = deque(buffers)
         self.failure: str | None = None
         self.stamps = 0
@@ -163,10 +165,9 @@ class Drain:
             self._lose(item)
 
     def _journal_of(self, report: dict[str, Any]) -> RankJournal:
-        """The journal of the rank that waited; rank 0's when the report names none that there is."""
-        rank = report.get("rank")
-        known = isinstance(rank, int) and 0 <= rank < len(self.journals)
-        return self.journals[rank if known and rank is not None else 0]
+        """The journal of the rank that waited; the first one when the report names none that there is."""
+        own = (journal for journal in self.journals if journal.rank == report.get("rank"))
+        return next(own, self.journals[0])
 
     def _take_launch(self, item: SubmittedLaunch) -> None:
         buffer = item.lease.buffer
@@ -268,7 +269,7 @@ class Drain:
                     self._lose_one(journal, buffer.info, NEVER_SUBMITTED)
         anchor = None
         with contextlib.suppress(Exception):
-            anchor = read_anchor(self._source)
+            anchor = self.last_clock(read_anchor(self._source))
         for journal in self.journals:
             with contextlib.suppress(Exception):
                 if anchor is not None:
@@ -290,12 +291,16 @@ class ReadableClock(Protocol):
 
 
 def read_anchor(source: StampSource | ReadableClock) -> Clock:
-    """Device and host clock at one moment: the tightest of a few readings."""
+    """Device and host clock at one moment: the tightest of a few readings.
+
+    The device was read somewhere between two readings of the host, and is taken to be half way; its own
+    reading may be late by a tick.
+    """
     readings = []
     for _ in range(_CLOCK_READS):
         before = time.monotonic_ns()
         device_ns = source.read_clock()
         after = time.monotonic_ns()
         readings.append((after - before, device_ns, before + (after - before) // 2))
-    _, device_ns, host_ns = min(readings)
-    return Clock(device_ns, host_ns, time.time_ns())
+    width_ns, device_ns, host_ns = min(readings)
+    return Clock(device_ns, host_ns, time.time_ns(), error_ns=(width_ns + 1) // 2 + source.tick_ns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from musetrace.abi import StampLayout
 from musetrace.record.kernel_launch import Ended
+from musetrace.record.peer_clock import PeerClock
 from musetrace.store.payloads import Clock
 
 CLOCK_READS = 20_000
@@ -61,6 +62,10 @@ class KernelDevice(Protocol):
     clock_name: str
     tick_ns: int
     anchor: Clock
+
+    @property
+    def peer_clock(self) -> Callable[[], PeerClock] | None:
+        """See :class:`StampSource`."""
 
     def read_clock(self) -> int:
         """The clock of the stamps, in ns; may wait for the device."""

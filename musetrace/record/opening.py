@@ -14,23 +14,25 @@ from typing import Any
 from musetrace import _core
 from musetrace.errors import RecordError
 from musetrace.record.drain import Drain, read_anchor
+from musetrace.record.host_clock import host_clock
 from musetrace.record.kernel_drain import KernelDrain
 from musetrace.record.loss_ledger import LossLedger
-from musetrace.record.output import OutputFolder
 from musetrace.record.rank_journal import RankJournal
+from musetrace.record.run_output import OwnRanks, RunOutput
 from musetrace.record.source import StampBuffer, StampSource
-from musetrace.store.frame import RECORDING_ID_BYTES
 from musetrace.store.journal_files import journal_name
 from musetrace.store.journal_writer import JournalWriter
 from musetrace.store.limits import MAX_STAMP_BYTES
 from musetrace.store.payloads import FORMAT_NAME
 from musetrace.store.stamp_batch import StampEncoder
 
+_PROCESS_ID_BYTES = 8
+
 
 def start_drain(
     source: StampSource,
     stamps: str,
-    output: OutputFolder,
+    output: RunOutput,
     ledger: LossLedger,
     kernels: KernelDrain | None = None,
 ) -> Drain:
@@ -44,16 +46,18 @@ def start_drain(
         raise RecordError(f"a launch has {capacity_bytes} bytes of stamps; record fewer blocks")
     buffers = [] if kernels is not None else [_allocate(source) for _ in range(source.buffers)]
     anchor = source.anchor or read_anchor(source)
-    output.create()
+    own = output.begin(source.ranks)
     journals: list[RankJournal] = []
     try:
-        _open_journals(journals, source, stamps, output.path, capacity_bytes)
+        _open_journals(journals, source, own, stamps, output.path, capacity_bytes)
+        anchor = output.begun(anchor)
         for journal in journals:
             journal.clock(anchor)
         failures = [journal.failure for journal in journals if journal.failure]
         if failures:
             raise RecordError(f"{failures[0]}; choose another output")
         drain = Drain(source, encoder, journals, buffers, ledger, kernels)
+        drain.last_clock = output.last_clock
         drain.start()
     except RecordError:
         _abandon(journals)
@@ -83,13 +87,17 @@ def _allocate(source: StampSource) -> StampBuffer:
 
 
 def _open_journals(
-    journals: list[RankJournal], source: StampSource, stamps: str, folder: Path, capacity_bytes: int
+    journals: list[RankJournal],
+    source: StampSource,
+    own: OwnRanks,
+    stamps: str,
+    folder: Path,
+    capacity_bytes: int,
 ) -> None:
-    recording_id = os.urandom(RECORDING_ID_BYTES)
-    meta = _meta(source, stamps, recording_id)
-    for rank in range(source.ranks):
-        writer = JournalWriter(folder / journal_name(rank), recording_id)
-        journals.append(RankJournal(writer, capacity_bytes))
+    meta = _meta(source, stamps, own)
+    for rank in range(own.first_rank, own.first_rank + source.ranks):
+        writer = JournalWriter(folder / journal_name(rank), own.recording_id)
+        journals.append(RankJournal(writer, capacity_bytes, rank))
         journals[-1].meta({**meta, "rank": rank})
 
 
@@ -100,11 +108,11 @@ def _abandon(journals: Sequence[RankJournal]) -> None:
             journal.writer.path.unlink()
 
 
-def _meta(source: StampSource, stamps: str, recording_id: bytes) -> dict[str, Any]:
+def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
     return {
         "format": FORMAT_NAME,
-        "recording_id": recording_id.hex(),
-        "world": source.ranks,
+        "recording_id": own.recording_id.hex(),
+        "world": own.world,
         "blocks": source.blocks,
         "slots": source.job_table.slots,
         "slot_bytes": source.slot_bytes,
@@ -118,4 +126,7 @@ def _meta(source: StampSource, stamps: str, recording_id: bytes) -> dict[str, An
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        # One clock stamps all ranks of a process; which clock of which host its anchors read.
+        "process": os.urandom(_PROCESS_ID_BYTES).hex(),
+        "host_clock": host_clock(),
     }

@@ -10,10 +10,14 @@ from pathlib import Path
 
 from musetrace.errors import RecordError, TraceFileError
 from musetrace.store.byte_source import FileSource
+from musetrace.store.frame import FILE_HEADER_BYTES, decode_file_header
 from musetrace.store.index import MANIFEST
-from musetrace.store.journal_files import SUFFIX
+from musetrace.store.journal_files import SUFFIX, journal_name
 from musetrace.store.kept_probe import PROBE_FILE
 from musetrace.store.rank_index import TABLES
+
+# In a run's folder while several processes record it.
+MARK = ".recording"
 
 
 class OutputFolder:
@@ -68,6 +72,18 @@ class OutputFolder:
         except OSError as error:
             raise RecordError(f"cannot replace {self.path}: {error}; choose another output") from error
 
+    def mark(self, recording_id: bytes) -> None:
+        """Leave the recording's id, by which other processes know its folder. Raises RecordError."""
+        try:
+            (self.path / MARK).write_text(recording_id.hex(), "ascii")
+        except OSError as error:
+            raise RecordError(f"cannot write {self.path}: {error.strerror}; choose another output") from error
+
+    def unmark(self) -> None:
+        """No other process looks for the folder any more."""
+        with contextlib.suppress(OSError):
+            (self.path / MARK).unlink()
+
     def discard(self) -> None:
         """Remove the folder if it was made here and nothing was recorded into it."""
         if self._made:
@@ -84,6 +100,17 @@ def remove_run(folder: Path) -> None:
             shutil.rmtree(folder / table)
     for journal in folder.glob("*" + SUFFIX):
         journal.unlink()
+    (folder / MARK).unlink(missing_ok=True)
+
+
+def is_folder_of(folder: Path, recording_id: bytes) -> bool:
+    """Whether this is the folder of a recording: by its mark, or by the journal of its first rank."""
+    with contextlib.suppress(OSError, ValueError):
+        return (folder / MARK).read_text("ascii") == recording_id.hex()
+    with contextlib.suppress(TraceFileError), FileSource(folder / journal_name(0)) as source:
+        header = source.read_at(0, FILE_HEADER_BYTES)
+        return len(header) == FILE_HEADER_BYTES and decode_file_header(header).recording_id == recording_id
+    return False
 
 
 def _check_parent(path: Path) -> None:
@@ -100,7 +127,7 @@ def _check_existing(path: Path, mode: int, force: bool) -> None:
     if not stat.S_ISDIR(mode):
         raise RecordError(f"the output {path} exists and is not a folder; choose another output")
     journals = list(path.glob("*" + SUFFIX))
-    if not journals:
+    if not journals and not (path / MARK).exists():
         raise RecordError(f"the folder {path} exists and is not a run; choose another output")
     if not force:
         raise RecordError(

@@ -15,9 +15,10 @@ _MAX_REPORT_CHARS = 4096
 class RankJournal:
     """Writes chunks and counts them. After an error it only counts what is lost, and ``failure`` says why."""
 
-    def __init__(self, writer: JournalWriter, stamp_capacity_bytes: int) -> None:
+    def __init__(self, writer: JournalWriter, stamp_capacity_bytes: int, rank: int = 0) -> None:
         """Allocates the memory of a stamp chunk, so that none is allocated later."""
         self.writer = writer
+        self.rank = rank
         self.stamp_buffer = ChunkBuffer(stamp_capacity_bytes)
         self.failure: str | None = None
         self.launches = 0
@@ -30,7 +31,7 @@ class RankJournal:
 
     def clock(self, anchor: Clock) -> None:
         """Write an anchor of the device clock."""
-        self._write(ChunkType.CLOCK, vars(anchor))
+        self._write(ChunkType.CLOCK, anchor.to_json())
 
     def launch(self, length: int) -> bool:
         """Write ``length`` bytes of ``stamp_buffer`` as a launch's stamps; False when it is lost."""

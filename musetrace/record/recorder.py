@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,8 @@ from musetrace.record.kernel_drain import KernelDrain
 from musetrace.record.kernel_recording import KernelRecording
 from musetrace.record.loss_ledger import LossLedger
 from musetrace.record.opening import start_drain
-from musetrace.record.output import OutputFolder
+from musetrace.record.run_output import Ending, RunOutput
+from musetrace.record.shared_run import open_output
 from musetrace.record.source import BUFFERS, SLOT_BYTES_OF_STAMPS, StampSource
 from musetrace.record.stamped_kernel import StampedKernel, kernel_that_is_off
 from musetrace.store.index import index_run
@@ -38,9 +40,9 @@ _EXIT_TIMEOUT_S = 60.0
 class RecordingResult:
     """What became of a recording; ``launches`` and ``lost_launches`` count each rank's launch as one.
 
-    ``stamps`` were taken out of the buffers. ``verdict`` is as of the store, and ``off`` for a recorder that
-    was switched off or given no device. ``losses`` are those of the index when it was made, else the lost
-    launches.
+    Where several processes record a run, the numbers are of the ``ranks`` of this one. ``stamps`` were taken
+    out of the buffers. ``verdict`` is as of the store, and ``off`` for a recorder that was switched off or
+    given no device. ``losses`` are those of the index when it was made, else the lost launches.
     """
 
     path: Path | None
@@ -61,7 +63,15 @@ class Recorder:
     ``recording``, ``closed``, ``off`` or ``failed: ...``.
     """
 
-    def __init__(self, output: Path | None, *, force: bool = False, stamps: str = _DEFAULT_STAMPS) -> None:
+    def __init__(
+        self,
+        output: Path | None,
+        *,
+        force: bool = False,
+        stamps: str = _DEFAULT_STAMPS,
+        alone: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
         """Check and reserve the output; None makes a recorder that is off. Raises RecordError."""
         if stamps not in SLOT_BYTES_OF_STAMPS:
             raise RecordError(f"stamps cannot be kept by {stamps!r}; choose register, store or off")
@@ -76,10 +86,10 @@ class Recorder:
         self._result: RecordingResult | None = None
         self._stopping = False
         self._interrupted = False
-        self._output: OutputFolder | None = None
+        self._output: RunOutput | None = None
         if output is not None:
             registry.refuse_second()
-            self._output = OutputFolder(output, force=force)
+            self._output = open_output(output, force=force, alone=alone, timeout_s=timeout_s)
             self._output.reserve()
             registry.enter(self)
 
@@ -150,25 +160,25 @@ class Recorder:
                 f"the device keeps stamps of {source.slot_bytes} bytes, but the recorder was opened for "
                 f"{self.stamps}; build the device with the recorder's stamps"
             )
-        self._drain = start_drain(source, self.stamps, self._output, self._ledger)
+        self._output.compare_clocks(source.peer_clock, source.tick_ns)
+        self._drain = self._start_drain(source)
         self._collector = LiveCollector(self._drain, self._ledger)
         return self._collector
 
     def _attach_kernel(
         self, table: object, grid: int | Sequence[int] | None, name: str | None, device: str, buffers: int
     ) -> StampedKernel:
-        if not self.active:
+        if not self.active or self._output is None:
             return kernel_that_is_off(name or "kernel", blocks=0, on_gpu=device == "cuda")
         if self._stopping or (self._drain is not None and self._kernels is None):
             raise RecordError("this recorder was closed or has a device already; open another recorder")
         kernel = kernel_table(table, grid, name)
         check_buffers(buffers)
         if self._kernels is None:
+            opened = open_kernel_device(device)
+            self._output.compare_clocks(opened.peer_clock, opened.tick_ns)
             self._kernels = KernelRecording(
-                open_kernel_device(device),
-                SLOT_BYTES_OF_STAMPS[self.stamps],
-                self._start_kernels,
-                self._ledger,
+                opened, SLOT_BYTES_OF_STAMPS[self.stamps], self._start_kernels, self._ledger
             )
         elif self._kernels.device.kind != device:
             raise RecordError(
@@ -178,10 +188,17 @@ class Recorder:
         return self._kernels.attach(kernel, buffers)
 
     def _start_kernels(self, source: StampSource, kernels: KernelDrain) -> Drain:
+        self._drain = self._start_drain(source, kernels)
+        return self._drain
+
+    def _start_drain(self, source: StampSource, kernels: KernelDrain | None = None) -> Drain:
         if self._output is None:
             raise RecordError("this recorder is off")
-        self._drain = start_drain(source, self.stamps, self._output, self._ledger, kernels)
-        return self._drain
+        try:
+            return start_drain(source, self.stamps, self._output, self._ledger, kernels)
+        except RecordError as error:
+            self._output.withdraw(str(error))
+            raise
 
     def step(self, *, stream: object = None, tokens: int = 0) -> AbstractContextManager[None]:
         """Around one step of launches of attached kernels; steps are numbered from 0.
@@ -237,16 +254,19 @@ class Recorder:
     def _close(self, reason: str, *, index: bool, timeout_s: float | None) -> RecordingResult:
         if not self.active:
             return RecordingResult(self.path, "off", self.state)
+        if not index and self._output is not None:
+            self._output.hurry()
         self._stop(reason)
         with self._close_lock:
             if self._result is None:
                 try:
                     done = self._drain is None or self._drain.join(timeout_s)
+                    ending = self._end_output()
                 except KeyboardInterrupt:
                     # The user does not want to wait; the exit handler must not wait again.
                     self._interrupted = True
                     raise
-                self._result = self._finish(done, index)
+                self._result = self._finish(done, index, ending)
                 registry.leave(self)
         return self._result
 
@@ -259,16 +279,23 @@ class Recorder:
         if first and self._drain is not None:
             self._drain.put(Stop(reason))
 
-    def _finish(self, done: bool, index: bool) -> RecordingResult:
-        drain, path = self._drain, self.path
-        if drain is None or path is None:
-            if self._output is not None:
-                self._output.discard()
+    def _end_output(self) -> Ending:
+        """Close with the other processes that record the run, and say which of them are missing."""
+        if self._output is None:
+            return Ending()
+        ending = self._output.end(recorded=self._drain is not None)
+        for line in ending.lines:
+            print(f"musetrace: {line}", file=sys.stderr, flush=True)
+        return ending
+
+    def _finish(self, done: bool, index: bool, ending: Ending) -> RecordingResult:
+        drain, output, path = self._drain, self._output, self.path
+        if drain is None or output is None or path is None:
             return RecordingResult(path, "off", self.state)
         lost = sum(journal.lost_launches for journal in drain.journals)
-        whole = done and all(journal.failure is None for journal in drain.journals)
+        whole = done and not ending.lines and all(journal.failure is None for journal in drain.journals)
         verdict, losses = COMPLETE if whole else INCOMPLETE, {"lost_launches": lost}
-        if index and done:
+        if index and done and output.indexes and ending.closed:
             # The recording is safe on disk; an index that cannot be made now is made when it is opened.
             with contextlib.suppress(MusetraceError, OSError):
                 manifest = index_run(path)
@@ -303,9 +330,15 @@ class Recorder:
 
 
 def open_recorder(
-    path: str | os.PathLike[str] | None, *, force: bool = False, stamps: str | None = None
+    path: str | os.PathLike[str] | None,
+    *,
+    force: bool = False,
+    stamps: str | None = None,
+    alone: bool = False,
+    timeout_s: float | None = None,
 ) -> Recorder:
     """See :func:`musetrace.record`."""
     named = os.environ.get(OUTPUT_VARIABLE) or path
     chosen = stamps or os.environ.get(STAMPS_VARIABLE) or _DEFAULT_STAMPS
-    return Recorder(Path(named) if named else None, force=force, stamps=chosen)
+    output = Path(named) if named else None
+    return Recorder(output, force=force, stamps=chosen, alone=alone, timeout_s=timeout_s)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from musetrace.abi import JobTable, StampLayout
 from musetrace.errors import RecordError
+from musetrace.record.peer_clock import PeerClock
 from musetrace.store import limits
 from musetrace.store.payloads import Clock
 
@@ -32,7 +33,8 @@ class StampSource:
     after the other. ``slot_bytes`` is 8 for stamps kept by ``store``, 4 by ``register``, 0 for ``off``.
     ``buffers`` is how many are allocated: a device that takes one for each launch of a step at once needs as
     many, and more to go on while they are drained. ``anchor`` is a first reading of both clocks, if there is
-    one.
+    one. ``peer_clock`` gives the device's end of a comparison with the clocks of other processes' devices, or
+    raises RuntimeError; it is called when there are others, who wait for each other then.
     """
 
     job_table: JobTable
@@ -48,6 +50,7 @@ class StampSource:
     allocate: Callable[[int], npt.NDArray[np.uint8]]
     buffers: int = BUFFERS
     anchor: Clock | None = None
+    peer_clock: Callable[[], PeerClock] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the format cannot hold. Raises RecordError."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from musetrace.store import limits, losses
+from musetrace.store.alignment import alignments
 from musetrace.store.journal_files import JournalFile, JournalSet, find_journals, journal_paths
 from musetrace.store.kept_probe import crc_of, read_kept, write_atomically, write_kept
 from musetrace.store.payloads import FORMAT_NAME, PayloadError, decode_json
@@ -118,6 +119,7 @@ def _manifest(found: JournalSet, ranks: list[tuple[JournalFile, RankIndex]], tar
     if found.unreadable:
         verdicts.append(losses.DAMAGED)
     names = [table_path(Path(), table, journal.rank).as_posix() for journal, _ in ranks for table in TABLES]
+    aligned = alignments([index.clock_of(journal.rank) for journal, index in ranks])
     return {
         "format": FORMAT_NAME,
         "index_version": INDEX_VERSION,
@@ -134,6 +136,7 @@ def _manifest(found: JournalSet, ranks: list[tuple[JournalFile, RankIndex]], tar
                 "file": journal.path.name,
                 "recording": journal.being_written,
                 **index.to_json(),
+                "alignment": aligned[journal.rank],
             }
             for journal, index in ranks
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,32 @@ class Meta:
 
 
 @dataclass(frozen=True)
+class PeerOffset:
+    """At ``at_ns`` of the rank's device clock rank 0's was ``offset_ns`` ahead, give or take ``error_ns``."""
+
+    at_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+@dataclass(frozen=True)
 class Clock:
-    """One anchor: the device clock and the host clock read at the same moment, in ns."""
+    """One anchor: the device clock and the host clock read at the same moment, in ns.
+
+    ``error_ns`` bounds how far the two readings are apart; None in journals that do not say. ``peer`` is a
+    comparison with rank 0's device clock at about the same time, ``peer_failure`` why there is none.
+    """
 
     device_ns: int
     host_monotonic_ns: int
     unix_ns: int
+    error_ns: int | None = None
+    peer: PeerOffset | None = None
+    peer_failure: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What is known of it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -215,8 +235,24 @@ def _is_sound(kernel: KernelShape, pairs: int) -> bool:
 def parse_clock(payload: bytes) -> Clock:
     """A CLOCK chunk. Raises PayloadError."""
     data = decode_json(payload)
-    names = ("device_ns", "host_monotonic_ns", "unix_ns")
-    return Clock(*(take_int(data, name, 0, limits.MAX_TIME_NS) for name in names))
+    return Clock(
+        device_ns=take_int(data, "device_ns", 0, limits.MAX_TIME_NS),
+        host_monotonic_ns=take_int(data, "host_monotonic_ns", 0, limits.MAX_TIME_NS),
+        unix_ns=take_int(data, "unix_ns", 0, limits.MAX_TIME_NS),
+        error_ns=take_int(data, "error_ns", 0, limits.MAX_TIME_NS) if "error_ns" in data else None,
+        peer=_peer_offset(data["peer"]) if "peer" in data else None,
+        peer_failure=take_text(data, "peer_failure") if "peer_failure" in data else None,
+    )
+
+
+def _peer_offset(data: Any) -> PeerOffset:
+    if not isinstance(data, dict):
+        raise PayloadError("peer is not an object")
+    return PeerOffset(
+        at_ns=take_int(data, "at_ns", 0, limits.MAX_TIME_NS),
+        offset_ns=take_int(data, "offset_ns", -limits.MAX_TIME_NS, limits.MAX_TIME_NS),
+        error_ns=take_int(data, "error_ns", 0, limits.MAX_TIME_NS),
+    )
 
 
 def parse_step(payload: bytes) -> Step:

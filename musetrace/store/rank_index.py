@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from musetrace.store import tables
+from musetrace.store.alignment import RankClock
 from musetrace.store.arrow_file import BatchWriter
 from musetrace.store.byte_source import FileSource
 from musetrace.store.decode import PairMap, decode_launch
@@ -50,6 +51,8 @@ class RankIndex:
     end_reason: str | None = None
     notes: list[str] = field(default_factory=list)
     bytes: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The rank's entry of the manifest."""
@@ -65,10 +68,15 @@ class RankIndex:
             "steps": self.steps,
             "launches": self.launches,
             "spans": self.spans,
-            "anchors": [asdict(anchor) for anchor in self.anchors[:1] + self.anchors[1:][-1:]],
+            "anchors": [anchor.to_json() for anchor in self.anchors[:1] + self.anchors[1:][-1:]],
             "host": meta.get("host"),
             "pid": meta.get("pid"),
         }
+
+    def clock_of(self, rank: int) -> RankClock:
+        """What this rank's journal says of its clock."""
+        meta = self.meta.data if self.meta else {}
+        return RankClock(rank, meta, tuple(self.anchors), self.first_ns, self.last_ns)
 
 
 def index_journal(journal: JournalFile, folder: Path) -> RankIndex:
@@ -210,12 +218,18 @@ class _Indexer:
         self._writers["spans"].write(spans)
         self._writers["launches"].write(step.launches_batch())
         self._step_rows.append(step.step_row())
+        self._note_bounds(*step.bounds())
         if len(self._step_rows) == _STEPS_PER_BATCH:
             self._flush_step_rows()
         step.count(self._index.losses)
         self._index.steps += 1
         self._index.launches += len(step.launches)
         self._index.spans += spans.num_rows
+
+    def _note_bounds(self, first_ns: int, last_ns: int) -> None:
+        if last_ns:
+            self._index.first_ns = min(self._index.first_ns or first_ns, first_ns)
+            self._index.last_ns = max(self._index.last_ns, last_ns)
 
     def _flush_step_rows(self) -> None:
         if self._step_rows:

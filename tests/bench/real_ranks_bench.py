@@ -25,7 +25,8 @@ from musetrace.muse.cuda_model import RandomSlice
 from musetrace.muse.cuda_requirements import require_gpu
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
-from musetrace.muse.process_group import ProcessGroup, ProcessPlace, process_place
+from musetrace.muse.process_group import ProcessGroup
+from musetrace.record.process_place import ProcessPlace, process_place
 
 SMS = 132
 # Then a process ends, whatever it waits for.

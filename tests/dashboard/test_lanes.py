@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from musetrace.dashboard.figures.block_lanes import MOST_BARS, block_lanes_figure, extent_of
 from musetrace.dashboard.lane_spans import JobName, Lane, LaneChoice, LaneSpans, lane_spans
 from musetrace.dashboard.readout import describe, pointer_of, span_at
+from musetrace.dashboard.views.op_view import lanes_note
+from musetrace.dashboard.views.parts import span_readout
 from musetrace.errors import AnalysisError
 from musetrace.store import Run, open_run
+from tests.clock_runs import PEER, build_run_of_two_clocks
 
 Row = tuple[int, int, int, int, int, int]  # rank, block, warp, job, begin, end
 
@@ -82,6 +85,32 @@ def test_too_many_spans_leave_out_whole_blocks_and_say_so(decode: Run) -> None:
     assert some.stride == 2
     kept = [row for row in rows_of(everything) if row[1] % 2 == 0]
     assert rows_of(some) == kept
+
+
+def test_ranks_of_several_clocks_stand_on_one_axis_and_the_error_is_said(tmp_path: Path) -> None:
+    run = open_run(build_run_of_two_clocks(tmp_path, {"peer": PEER}, peer_at_end=True))
+    spans = lane_spans(run, 0, 0, LaneChoice())
+    assert spans.origin_ns == 10_000
+    assert rows_of(spans) == sorted(
+        (rank, 0, warp, int(job), begin, end)
+        for rank, sent in enumerate((1_000, 8_000, 2_000))
+        for warp, job, begin, end in ((3, spans.job[0], 0, sent), (4, spans.job[1], sent, 9_000))
+    )
+    assert spans.apart_ns == 601
+    assert "ranks aligned to \N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}601 ns" in lanes_note(spans)
+    own, against = (f"\N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}{ns} ns" for ns in (32, 32 + 601))
+    assert f"each {own}, {against} against another rank" in span_readout(describe(spans, 0, 1.0))[-1].children
+    alone = lane_spans(run, 0, 0, LaneChoice(2))
+    assert (alone.origin_ns, alone.apart_ns) == (10_000, 0)
+    assert "aligned" not in lanes_note(alone)
+
+
+def test_ranks_that_are_not_aligned_are_said_to_be_so(tmp_path: Path) -> None:
+    run = open_run(build_run_of_two_clocks(tmp_path, {}, host="there"))
+    spans = lane_spans(run, 0, 0, LaneChoice())
+    assert spans.apart_ns is None
+    assert "ranks are not aligned" in lanes_note(spans)
+    assert "its rank is not aligned with others" in str(span_readout(describe(spans, 0, 1.0)))
 
 
 def test_a_launch_that_nobody_stamped_is_refused_in_one_sentence(decode: Run) -> None:
@@ -193,7 +222,8 @@ def test_a_described_span_has_exact_integers() -> None:
     spans = made([(1, far, far + 2, "compute")])
     assert describe(spans, 0, 0.0) == {
         "job": "a_compute", "op": "a", "kind": "compute", "rank": 0, "block": 1, "warp": 0,
-        "begin_ns": far, "end_ns": far + 2, "dur_ns": 2, "uncertainty_ns": 32, "hit": False,
+        "begin_ns": far, "end_ns": far + 2, "dur_ns": 2, "uncertainty_ns": 32, "apart_ns": 0,
+            "hit": False,
     }  # fmt: skip
 
 

@@ -35,9 +35,10 @@ from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.launch_plan import launch_plan
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
-from musetrace.muse.process_group import ProcessGroup, process_place
+from musetrace.muse.process_group import ProcessGroup
 from musetrace.muse.reference import embed
 from musetrace.muse.weights import ModelWeights, synthesize
+from musetrace.record.process_place import process_place
 
 CONFIG = preset("mini")
 PLAN = launch_plan(CONFIG, CONFIG.num_hidden_layers)

@@ -168,6 +168,28 @@ def times_of(run: FakeRun, launch: Launch, spans: list[Span]) -> dict[str, tuple
     }
 
 
+def aligned(run: FakeRun, rank: int, time_ns: int) -> int:
+    """A time of a rank on the axis of the first rank: between two measurements the offset changes evenly."""
+    told = run.alignment.get(rank)
+    if told is None:
+        return time_ns
+    (begin, *end), (first, *last) = told["measured_at_ns"], told["offsets_ns"]
+    if not end:
+        return time_ns + int(first)
+    share = Fraction(min(max(time_ns, begin), end[0]) - begin, end[0] - begin)
+    return time_ns + int(first) + (share * (last[0] - first)).__floor__()
+
+
+def clocks_apart(run: FakeRun, one: int, other: int) -> int:
+    mine, theirs = (run.alignment.get(rank, {"clock": 0, "error_ns": 0}) for rank in (one, other))
+    return 0 if mine["clock"] == theirs["clock"] else int(mine["error_ns"] + theirs["error_ns"])
+
+
+def not_aligned(run: FakeRun) -> bool:
+    told = [run.alignment.get(rank, {"clock": 0, "error_ns": 0}) for rank in run.ranks]
+    return len({one["clock"] for one in told}) > 1 and any(one["error_ns"] is None for one in told)
+
+
 def stops(run: FakeRun, kind: str | None, step: int | None) -> tuple[list[dict[str, Any]], int]:
     launches, spans, ignored = in_scope(run, kind, None, step)
     wait, send = 8, 7  # stop1_wait_ranks and the job it awaits, b_send
@@ -177,12 +199,20 @@ def stops(run: FakeRun, kind: str | None, step: int | None) -> tuple[list[dict[s
             by_rank = sent[x.step, x.launch]
             by_rank[x.rank] = max(by_rank.get(x.rank, -1), run.base_ns(x.rank, x.step) + x.begin + x.dur)
     judged = [by_rank for by_rank in sent.values() if len(by_rank) == len(run.ranks)]
-    if run.missing or len(run.ranks) < 2 or run.tick_ns is None:
+    if run.missing or len(run.ranks) < 2 or run.tick_ns is None or not_aligned(run):
         judged = []
     last, tied = Counter[int](), Counter[int]()
     for by_rank in judged:
-        # Certainly earlier than the latest is who is a whole tick before it.
-        late = [one for one, end in by_rank.items() if max(by_rank.values()) - end < (run.tick_ns or 0)]
+        # Certainly earlier than another is who is a tick, and what their clocks may be apart, before it.
+        late = [
+            one
+            for one, end in by_rank.items()
+            if not any(
+                aligned(run, other, later) - aligned(run, one, end)
+                >= (run.tick_ns or 0) + clocks_apart(run, one, other)
+                for other, later in by_rank.items()
+            )
+        ]
         (last if len(late) == 1 else tied).update(late)
     rows = []
     for one in run.ranks:

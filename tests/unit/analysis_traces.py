@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.unit.fake_run import SMALL_JOBS, UNKNOWN_JOB, FakeRun, Launch, Span
+from tests.unit.fake_run import BASE_NS, SMALL_JOBS, UNKNOWN_JOB, FakeRun, Launch, Span
 
 KINDS = ("sliding", "global")
 JOBS = (*range(len(SMALL_JOBS)), UNKNOWN_JOB)
@@ -52,13 +52,34 @@ def spans(draw: st.DrawFn, of: list[Launch], blocks: int) -> list[Span]:
 
 
 @st.composite
+def alignments(draw: st.DrawFn, ranks: tuple[int, ...]) -> dict[int, dict[str, Any]]:
+    """Clocks that some ranks share, measured once or twice, or not aligned.
+
+    Twice with a power of two in between, so that an offset in between has no rounding that can differ.
+    """
+    clocks = {
+        clock: {
+            "clock": clock,
+            "method": "host_anchors",
+            "offset_ns": 0,
+            "error_ns": draw(st.sampled_from([0, 1, 5, 5, 30, None])),
+            "measured_at_ns": [BASE_NS, BASE_NS + draw(st.sampled_from([1, 2048, 8192]))][:measured],
+            "offsets_ns": draw(st.lists(st.integers(-12, 12), min_size=measured, max_size=measured)),
+        }
+        for clock, measured in ((rank, draw(st.sampled_from([1, 2]))) for rank in ranks)
+    }
+    return {rank: clocks[draw(st.sampled_from([one for one in ranks if one <= rank]))] for rank in ranks}
+
+
+@st.composite
 def runs(draw: st.DrawFn) -> FakeRun:
     ranks = draw(st.sampled_from([(0,), (0, 1), (0, 2), (0, 1, 2)]))
     blocks = draw(st.sampled_from([1, 1, 2, 3]))
     some = draw(launches(ranks, blocks))
     missing = draw(st.sampled_from([(), (), (5,)]))
     tick_ns = draw(st.sampled_from([1, 1, 3, 32, None]))
-    return FakeRun(some, draw(spans(some, blocks)), blocks, ranks, missing, tick_ns=tick_ns)
+    clocks = draw(st.one_of(st.just({}), alignments(ranks)))
+    return FakeRun(some, draw(spans(some, blocks)), blocks, ranks, missing, tick_ns=tick_ns, alignment=clocks)
 
 
 @st.composite

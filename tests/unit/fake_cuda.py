@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from musetrace.abi import JobTable, StampLayout
+from tests.fake_peer_clock import FilePeerClock
 from tests.host_device import aligned_zeros
 
 SMS = 132
@@ -56,6 +58,7 @@ class FakeMuseDevice:
     report: dict[str, int] | None = None
     lost_block: int = 0xFFFFFFFF
     peers: list[bytes] | None = None
+    clock_ns: Callable[[], int] = time.time_ns
     insists_on_cleared: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -159,7 +162,7 @@ class FakeMuseDevice:
         stamped = np.array([bool(op) and (op in only if only else op not in others) for op in ops])
         for rank in range(self.ranks):
             region = memory[rank * size : (rank + 1) * size]
-            t0 = time.time_ns()
+            t0 = self.clock_ns()
             headers = layout.headers(region)
             headers["time_ns"], headers["epoch"], headers["sm"] = t0, epoch, np.arange(layout.blocks)
             begin = t0 + 10 * np.arange(len(jobs))
@@ -201,27 +204,49 @@ class FakeCopies:
         self.waits += 1
 
 
-def install(monkeypatch: pytest.MonkeyPatch, gpus: int = 1) -> ModuleType:
-    """Usable Hopper GPUs for this test. Returns the module; ``module.made`` are its devices."""
-    from musetrace.muse import cuda_device
-
+def compiled_module(gpus: int, ahead_ns: int) -> ModuleType:
+    """What stands for the compiled module; ``made`` are its devices, ``clocks_of`` whose clocks were read."""
     module = ModuleType("musetrace._cuda")
     made: list[FakeMuseDevice] = []
     chosen: list[int] = []  # set as the current device
+    clocks_of: list[int] = []
+    current = threading.local()  # CUDA has a current device for each thread
 
     def muse_device(shape: dict[str, float], **options: Any) -> FakeMuseDevice:
-        made.append(FakeMuseDevice(shape, **options))
+        made.append(FakeMuseDevice(shape, clock_ns=clock_ns, **options))
         return made[-1]
+
+    def set_device(device: int) -> None:
+        chosen.append(device)
+        current.device = device
+
+    def clock_reads(count: int) -> npt.NDArray[np.uint64]:
+        clocks_of.append(getattr(current, "device", 0))
+        return clock_ns() + 32 * np.arange(count, dtype=np.uint64)
+
+    def clock_ns() -> int:
+        return time.time_ns() + ahead_ns
 
     module.__dict__.update(
         device_count=lambda: gpus,
         LaunchFailed=LaunchFailed,
         MuseDevice=muse_device,
-        clock_reads=lambda count: time.time_ns() + 32 * np.arange(count, dtype=np.uint64),
-        set_device=lambda device: chosen.append(device),
+        clock_reads=clock_reads,
+        set_device=set_device,
+        clocks_of=clocks_of,
+        PeerClock=lambda: FilePeerClock(clock_ns),
         chosen=chosen,
         made=made,
     )
+    return module
+
+
+def install(monkeypatch: pytest.MonkeyPatch, gpus: int = 1, ahead_ns: int = 0) -> ModuleType:
+    """Usable Hopper GPUs for this test, whose clocks are ahead of the host's. Returns the module."""
+    from musetrace.muse import cuda_device
+
+    module = compiled_module(gpus, ahead_ns)
+    chosen = module.chosen
     monkeypatch.setitem(sys.modules, "musetrace._cuda", module)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -75,10 +75,12 @@ class FakeRun:
     missing: tuple[int, ...] = ()
     job_table: JobTable = field(default_factory=small_table)
     tick_ns: int | None = 1
+    alignment: Mapping[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def manifest(self) -> dict[str, Any]:
-        return {"clock": {"name": "test", "tick_ns": self.tick_ns}}
+        ranks = [{"rank": rank, "alignment": self.alignment.get(rank)} for rank in self.ranks]
+        return {"clock": {"name": "test", "tick_ns": self.tick_ns}, "ranks": ranks}
 
     @property
     def losses(self) -> dict[str, Any]:

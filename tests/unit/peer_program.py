@@ -1,6 +1,7 @@
 """One of two processes that share `mini`, each with a GPU that runs nothing (``test_peer_processes.py``).
 
-Runs the scenarios one after the other and prints what came out of each: a line of JSON.
+Runs the scenarios one after the other and prints what came out of each: a line of JSON. The argument is a
+folder to record into.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,14 +23,18 @@ import numpy as np
 import pytest
 import torch
 
+import musetrace
 from musetrace.errors import MusetraceError
 from musetrace.muse import opening
 from musetrace.muse.engine import Engine
 from musetrace.muse.peer_device import PeerDevice
-from musetrace.muse.process_group import ProcessGroup, process_place
+from musetrace.muse.process_group import ProcessGroup
+from musetrace.record.process_place import process_place
 from tests.unit import fake_cuda
 
 PROCESS = int(os.environ["RANK"])
+FOLDER = Path(sys.argv[1])
+AHEAD_NS = 5_000_000_000
 IDS = np.arange(16)
 
 Outcome = dict[str, Any]
@@ -73,6 +80,26 @@ def a_pass(module: ModuleType) -> Outcome:
         "gpu": module.chosen[:2],
         "peers": [handle.decode() for handle in connected],
         "log": fake.log,
+    }
+
+
+def a_recorded_run(module: ModuleType) -> Outcome:
+    """Two steps, then one in which a block of rank 1 is lost."""
+    with engine(launches="graph") as made:
+        with musetrace.record(FOLDER / "run", stamps="store") as recorder:
+            made.attach(recorder)
+            for step in (0, 1, 2):
+                if PROCESS == 0 and step == 2:
+                    made.device.set_lost_block(3)  # type: ignore[attr-defined]
+                failed = outcome(lambda: made.verify(IDS, 0, step=step).shape)  # noqa: B023
+                made.finish_step(step, 1, 2, 1)
+        result = recorder.close()
+    return {
+        "failed": failed,
+        "verdict": result.verdict,
+        "launches": [result.ranks, result.launches, result.lost_launches],
+        # The drain thread reads it too.
+        "clocks_of": sorted(set(module.clocks_of)),
     }
 
 
@@ -151,6 +178,7 @@ def a_killed_process(module: ModuleType) -> Outcome:
 
 SCENARIOS = (
     a_pass,
+    a_recorded_run,
     a_lost_block,
     different_passes,
     a_full_cache,
@@ -166,7 +194,7 @@ def main() -> None:
     warnings.simplefilter("error")
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        module = fake_cuda.install(patch, gpus=2)
+        module = fake_cuda.install(patch, gpus=2, ahead_ns=PROCESS * AHEAD_NS)
         patch.setattr(opening, "synthesize", cache(opening.synthesize))
         for scenario in SCENARIOS:
             print(json.dumps({"scenario": scenario.__name__} | scenario(module)), flush=True)

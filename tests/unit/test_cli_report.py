@@ -102,6 +102,8 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "steps",
         "launches",
         "ops",
+        "clocks",
+        "alignment_error_ns",
         "stops",
         "blocks",
         "loads_ahead",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import musetrace
 from tests.unit import fake_cuda
 
 PROCESSES = 2
@@ -37,12 +38,17 @@ def environment(process: int, port: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(repository: Path) -> Outcomes:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("peers")
+
+
+@pytest.fixture(scope="module")
+def outcomes(repository: Path, folder: Path) -> Outcomes:
     """By scenario: what came out of it in each process; None where the process was gone."""
     port = free_port()
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.peer_program"],
+            [sys.executable, "-m", "tests.unit.peer_program", str(folder)],
             env=environment(process, port),
             cwd=repository,
             stdout=subprocess.PIPE,
@@ -82,6 +88,29 @@ def test_every_process_has_its_own_gpu_and_maps_the_others_ranks(outcomes: Outco
         assert log.index("handles") < log.index("connect") < first_launch
         assert log[-2:] == ["disconnect", "withdraw"]
         assert "reset" not in log
+
+
+def test_processes_that_share_a_model_record_one_run(outcomes: Outcomes, folder: Path) -> None:
+    first, second = outcomes["a_recorded_run"]
+    for process, result in enumerate((first, second)):
+        assert result["verdict"] == "complete"
+        assert result["launches"] == [2, 2 * 3 * 3, 0]
+        assert result["clocks_of"] == [process]
+        assert SENTENCE in result["failed"][1]
+    run = musetrace.open(folder / "run")
+    assert (run.verdict, run.ranks, run.manifest["world"]) == ("complete", (0, 1, 2, 3), 4)
+    for rank in run.ranks:
+        assert run.launches(rank)["kind"].to_pylist() == ["entry", "sliding", "head"] * 3
+        assert run.step_ids(rank) == [0, 1, 2]
+    assert [(report["rank"], report["block"]) for report in run.manifest["reports"]] == [(1, 3)]
+    assert run.manifest["device"]["virtual_ranks"] == 2
+    # The GPU of process 1 is 5 s ahead, and the host's clock is read by way of a kernel.
+    for entry in run.manifest["ranks"][2:]:
+        told = entry["alignment"]
+        assert told["clock"] == 2
+        assert told["method"] in ("peer_ping_pong", "host_anchors")
+        assert all(abs(offset + 5_000_000_000) <= told["error_ns"] for offset in told["offsets_ns"])
+        assert told["note"] is None
 
 
 def test_a_pass_that_fails_in_one_process_fails_in_all_and_the_next_is_good(outcomes: Outcomes) -> None:
@@ -155,6 +184,7 @@ def test_a_killed_process_is_named_and_nothing_is_launched_without_it(outcomes: 
 def test_a_process_that_the_others_never_join_is_told_so(repository: Path) -> None:
     program = (
         "import os; from musetrace.muse.process_group import *; "
+        "from musetrace.record.process_place import *; "
         "ProcessGroup(process_place(os.environ), timeout_s=1)"
     )
     ended = subprocess.run(

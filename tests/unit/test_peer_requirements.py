@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-import musetrace
-from musetrace.cli import main
 from musetrace.errors import DeviceError, MusetraceError, UsageError
 from musetrace.muse.config import PRESETS, preset
 from musetrace.muse.engine import Engine
 from musetrace.muse.peer_requirements import ProcessFacts, RankShare, own_facts, rank_share, require_agreement
-from musetrace.muse.process_group import ProcessGroup, ProcessPlace, process_place
+from musetrace.muse.process_group import ProcessGroup
+from musetrace.record.process_place import ProcessPlace, process_place
 from tests.unit import fake_cuda
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
@@ -149,20 +147,3 @@ def test_gpus_without_peer_access_are_refused(module: ModuleType, monkeypatch: p
     with pytest.raises(DeviceError, match="GPU 0 has no peer access to GPU 1 of process 1"):
         require_agreement(Told(replace(mine, gpu="GPU-1")), mine)
     assert asked == [(0, 1)]
-
-
-def test_recording_several_processes_is_refused_before_anything_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    engine = Engine("mini", device="cuda", layers=1)
-    start(monkeypatch)
-    assert main(["record", "-o", str(tmp_path / "run"), "--device", "cuda"]) == 2
-    line = (
-        "recording several processes into one run is not supported yet; record with virtual ranks (--tp N) "
-        "on one GPU"
-    )
-    assert capsys.readouterr().err == f"musetrace: {line}\n"
-    with musetrace.record(tmp_path / "run") as recorder, pytest.raises(UsageError, match="not supported yet"):
-        engine.attach(recorder)
-    assert len(module.made) == 1
-    assert not (tmp_path / "run").exists()

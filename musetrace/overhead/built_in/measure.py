@@ -17,7 +17,6 @@ from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.decode import checked_context
 from musetrace.muse.engine import Engine
 from musetrace.muse.opening import chosen_device, default_capacity
-from musetrace.muse.process_group import process_place
 from musetrace.overhead.built_in.inputs import StepInputs
 from musetrace.overhead.built_in.own_code import compare_own_code
 from musetrace.overhead.built_in.recording import TemporaryRecording
@@ -29,6 +28,7 @@ from musetrace.overhead.measure import Progress, checked_schedule, checked_stamp
 from musetrace.overhead.result import ABSENT, LAUNCHES, NULL, OFF, STEP, Facts, OverheadResult, make_result
 from musetrace.overhead.schedule import TURNS_OF_BLOCK
 from musetrace.overhead.turns import Schedule, run_turns
+from musetrace.record.process_place import process_place
 
 RECORDED = "recorded"
 WAYS = ("register", "store")

@@ -1,0 +1,274 @@
+"""Ranks with clocks of their own: their times come onto one axis within the error that is stated.
+
+The oracle knows true time. A clock is a line over it, read in steps; what a recorder measures is read off the
+clocks at moments that the test chooses.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musetrace.analysis.rank_clocks import RankTimes
+from musetrace.errors import DeviceError
+from musetrace.record.host_clock import host_clock
+from musetrace.record.peer_clock import offset_of
+from musetrace.store.alignment import RankClock, alignments
+from musetrace.store.payloads import Clock, PayloadError, PeerOffset, encode_json, parse_clock
+
+SECOND = 1_000_000_000
+Alignment = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrueClock:
+    """What a clock shows at a true time in ns: ``start_ns`` at 0, faster by ``ppb``, in steps of a tick."""
+
+    start_ns: int
+    ppb: int
+    tick_ns: int = 1
+
+    def exact(self, at: Fraction) -> Fraction:
+        return self.start_ns + at * (SECOND + self.ppb) / SECOND
+
+    def read(self, at: Fraction) -> int:
+        shown = self.exact(at)
+        return int(shown // self.tick_ns) * self.tick_ns
+
+
+HOST = TrueClock(5_000 * SECOND, 0)
+clocks = st.builds(
+    TrueClock,
+    st.integers(1_700_000_000 * SECOND, 1_700_000_010 * SECOND),
+    st.integers(-50_000, 50_000),
+    st.sampled_from([1, 32, 1000]),
+)
+waits = st.integers(0, 40_000)
+
+
+def anchor(device: TrueClock, host: TrueClock, at: Fraction, until_read: int, until_back: int) -> Clock:
+    """As a recorder reads one."""
+    before, read = host.read(at), device.read(at + until_read)
+    after = host.read(at + until_read + until_back)
+    error_ns = (after - before + 1) // 2 + device.tick_ns
+    return Clock(read, before + (after - before) // 2, 1, error_ns)
+
+
+def ping_pong(mine: TrueClock, root: TrueClock, at: Fraction, rounds: list[tuple[int, int]]) -> PeerOffset:
+    """Rounds that take so long on their way there and back."""
+    seen = []
+    for there, back in rounds:
+        arrived, returned = at + there, at + there + back
+        seen.append((mine.read(at), root.read(arrived), mine.read(returned)))
+        at = returned + 100
+    return offset_of(np.array(seen, dtype=np.uint64), max(mine.tick_ns, root.tick_ns))
+
+
+def meta(rank: int, host: str = "here") -> dict[str, Any]:
+    return {"process": f"process {rank}", "host_clock": host, "clock": {"name": "globaltimer"}}
+
+
+def check(told: Alignment, clock: TrueClock, axis: TrueClock, at: Fraction) -> None:
+    """A time of the clock, put onto the axis, is within the stated error of what the axis truly shows."""
+    times = RankTimes(0, told["error_ns"], tuple(told["measured_at_ns"]), tuple(told["offsets_ns"]))
+    aligned = int(times.aligned(np.array([clock.read(at)], dtype=np.int64))[0])
+    assert abs(aligned - axis.exact(at)) <= told["error_ns"] + clock.tick_ns
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> tuple[list[TrueClock], list[RankClock], list[Fraction]]:
+    """Three clocks, what their journals say, and true times between the first and the last measurement."""
+    ends = Fraction(draw(st.integers(SECOND // 100, 100 * SECOND)))
+    true, ranks = [], []
+    for rank in range(3):
+        clock = draw(clocks)
+        first, last = (anchor(clock, HOST, at, draw(waits), draw(waits)) for at in (Fraction(0), ends))
+        if rank == 1:
+            rounds = draw(st.lists(st.tuples(waits, waits), min_size=1, max_size=5))
+            moments = (Fraction(draw(st.integers(0, SECOND // 200))), ends)
+            first, last = (
+                replace(one, peer=ping_pong(clock, true[0], at, rounds))
+                for one, at in zip((first, last), moments, strict=True)
+            )
+        true.append(clock)
+        ranks.append(RankClock(rank, meta(rank), (first, last), first.device_ns, last.device_ns))
+    moments = draw(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=5))
+    return true, ranks, [moment * ends for moment in moments]
+
+
+@given(recordings())
+def test_every_time_comes_onto_the_axis_within_the_stated_error(
+    recording: tuple[list[TrueClock], list[RankClock], list[Fraction]],
+) -> None:
+    true, ranks, moments = recording
+    told = alignments(ranks)
+    assert told[0]["method"] == "same_clock"
+    assert told[2]["method"] == "host_anchors"
+    for rank, clock in enumerate(true):
+        assert told[rank]["clock"] == rank
+        for at in moments:
+            check(told[rank], clock, true[0], at)
+        drift, error = told[rank]["drift_ppb"], told[rank]["drift_error_ppb"]
+        if rank:
+            apart = Fraction(SECOND + true[0].ppb, SECOND + clock.ppb) - 1
+            assert abs(apart * SECOND - Fraction(drift)) <= Fraction(error) * 2 + 1
+
+
+@given(recordings(), st.integers(0, 2), st.integers(0, 100 * SECOND))
+def test_a_clock_that_was_measured_once_is_within_the_error_however_long_it_ran(
+    recording: tuple[list[TrueClock], list[RankClock], list[Fraction]], which: int, more: int
+) -> None:
+    """A rank was killed: its journal has the first anchor, and times up to the end."""
+    true, ranks, moments = recording
+    end = max(moments) + more
+    ranks[which] = replace(ranks[which], anchors=ranks[which].anchors[:1], last_ns=true[which].read(end))
+    told = alignments(ranks)
+    for rank, clock in enumerate(true):
+        for at in [*moments, end] if rank == which else moments:
+            check(told[rank], clock, true[0], at)
+    if which:
+        assert told[which]["drift_ppb"] is None
+
+
+@given(recordings())
+def test_without_rank_0_the_others_are_aligned_to_the_first_that_is_there(
+    recording: tuple[list[TrueClock], list[RankClock], list[Fraction]],
+) -> None:
+    true, ranks, moments = recording
+    told = alignments(ranks[1:])
+    assert [told[rank]["method"] for rank in (1, 2)] == ["same_clock", "host_anchors"]
+    for at in moments:
+        check(told[2], true[2], true[1], at)
+
+
+def test_the_better_way_is_taken_and_two_by_peer_memory_are_related_by_it() -> None:
+    near = PeerOffset(10, 5_000, 40)
+    far = Clock(0, 1_000, 1, 9_000)
+    ranks = [
+        RankClock(1, meta(1), (replace(far, peer=near),)),
+        RankClock(2, meta(2), (replace(far, peer=replace(near, offset_ns=-300)),)),
+    ]
+    told = alignments([RankClock(0, meta(0), (far,)), *ranks])
+    assert [(told[r]["method"], told[r]["offset_ns"], told[r]["error_ns"]) for r in (1, 2)] == [
+        ("peer_ping_pong", 5_000, 40),
+        ("peer_ping_pong", -300, 40),
+    ]
+    # Rank 0's journal is gone. At 5,310 of rank 2's clock rank 0's was at 5,010, and rank 1's at 10.
+    without = alignments(ranks)[2]
+    assert (without["method"], without["offset_ns"]) == ("peer_ping_pong", -5_300)
+    assert 80 <= without["error_ns"] <= 84
+
+
+def test_ranks_of_one_process_and_of_one_host_clock_have_the_same_clock() -> None:
+    one = {"process": "a", "host_clock": "here", "clock": {"name": "globaltimer"}}
+    told = alignments([RankClock(rank, one, (Clock(5, 6, 7, 8),)) for rank in range(3)])
+    assert {(told[rank]["method"], told[rank]["error_ns"], told[rank]["clock"]) for rank in told} == {
+        ("same_clock", 0, 0)
+    }
+    host = {"host_clock": "here", "clock": {"name": "CLOCK_MONOTONIC"}}
+    told = alignments([RankClock(rank, host | {"process": str(rank)}, ()) for rank in range(2)])
+    assert told[1]["method"] == "same_clock"
+    old = {"host": "h", "pid": 7, "clock": {"name": "globaltimer"}}
+    assert alignments([RankClock(rank, old, ()) for rank in range(2)])[1]["method"] == "same_clock"
+
+
+def test_ranks_of_two_hosts_are_placed_by_unix_time_and_are_not_aligned() -> None:
+    first, second = Clock(1_000, 50, 900_000, 20), Clock(70, 4_000, 900_500, 20)
+    told = alignments(
+        [RankClock(0, meta(0), (first,)), RankClock(1, meta(1, "there"), (second,), 80, 90)],
+    )[1]
+    assert (told["method"], told["error_ns"], told["drift_ppb"]) == ("unix_time", None, None)
+    # Half a us after rank 0's clock read 1,000, rank 1's read 70.
+    assert told["offset_ns"] == 1_500 - 70
+    assert told["note"] == "it is on another host, or in another time namespace, than the first rank"
+
+
+@pytest.mark.parametrize("second", [Clock(SECOND, 3 * SECOND, 1, 20), Clock(SECOND, SECOND // 2, 1, 20)])
+def test_a_clock_that_was_set_while_it_was_recorded_is_not_aligned(second: Clock) -> None:
+    steady = (Clock(0, 0, 1, 20), Clock(SECOND, SECOND, 1, 20))
+    told = alignments([RankClock(0, meta(0), steady), RankClock(1, meta(1), (Clock(0, 0, 1, 20), second))])
+    assert (told[1]["method"], told[1]["error_ns"]) == ("unix_time", None)
+    assert told[1]["note"] == "a clock was set while it was recorded, or not read well"
+
+
+def test_anchors_without_an_error_and_journals_without_anchors_align_nothing() -> None:
+    old = Clock(5, 6, 7)
+    told = alignments([RankClock(rank, meta(rank), (old,)) for rank in range(2)])
+    assert (told[1]["method"], told[1]["error_ns"]) == ("unix_time", None)
+    told = alignments([RankClock(0, meta(0), ()), RankClock(1, {}, ())])
+    assert (told[1]["method"], told[1]["offset_ns"], told[1]["error_ns"]) == ("unknown", 0, None)
+
+
+def test_why_two_clocks_were_not_compared_is_kept() -> None:
+    why = "mapping the memory of rank 0 (cudaIpcOpenMemHandle): invalid device context"
+    anchors = (Clock(0, 0, 1, 20, peer_failure=why),)
+    told = alignments([RankClock(0, meta(0), anchors[:1]), RankClock(1, meta(1), anchors)])[1]
+    assert (told["method"], told["note"]) == ("host_anchors", why)
+
+
+def test_a_clock_chunk_says_what_is_known_and_old_ones_say_less() -> None:
+    whole = Clock(5, 6, 7, 8, PeerOffset(9, -10, 11), "why")
+    for clock in (whole, Clock(5, 6, 7), replace(whole, peer=None), replace(whole, peer_failure=None)):
+        assert parse_clock(encode_json(clock.to_json())) == clock
+    assert Clock(5, 6, 7).to_json() == {"device_ns": 5, "host_monotonic_ns": 6, "unix_ns": 7}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"error_ns": -1},
+        {"error_ns": "2"},
+        {"peer": 3},
+        {"peer": {"at_ns": 1, "offset_ns": 2}},
+        {"peer": {"at_ns": 1, "offset_ns": 1 << 70, "error_ns": 1}},
+        {"peer_failure": 7},
+        {"peer_failure": "x" * 300},
+    ],
+)
+def test_a_clock_chunk_of_another_form_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PayloadError):
+        parse_clock(encode_json(Clock(5, 6, 7).to_json() | wrong))
+
+
+def test_processes_of_a_host_share_its_clock_and_one_in_another_time_namespace_does_not() -> None:
+    program = "from musetrace.record.host_clock import host_clock; print(host_clock())"
+    asked = [sys.executable, "-c", program]
+    here = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    assert here == str(host_clock())
+    shifted = ["unshare", "-T", "--monotonic", "86400", *asked]
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare")
+    there = subprocess.run(shifted, capture_output=True, text=True, timeout=60, check=False)
+    if there.returncode != 0:
+        pytest.skip("no time namespaces for this user")
+    assert there.stdout.strip() != here
+
+
+def test_the_offset_is_that_of_the_round_that_came_back_soonest() -> None:
+    rounds = np.array(
+        [[1_000, 51_900, 2_000], [3_000, 53_260, 3_500], [4_000, 54_100, 6_000]], dtype=np.uint64
+    )
+    # 53,260 - (3,000 + 3,500) / 2, and half of 500 and a tick.
+    assert offset_of(rounds, 32) == PeerOffset(at_ns=3_250, offset_ns=50_010, error_ns=282)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "line"),
+    [
+        ([], "the GPU of rank 0 did not answer"),
+        ([[10, 100, 20], [30, 500, 40]], "a clock was set while the two were compared"),
+        ([[20, 100, 10]], "a clock was set while the two were compared"),
+    ],
+)
+def test_rounds_that_no_offset_fits_are_refused(rounds: list[list[int]], line: str) -> None:
+    with pytest.raises(DeviceError, match=line):
+        offset_of(np.array(rounds, dtype=np.uint64).reshape(-1, 3), 32)
