@@ -9,10 +9,10 @@ FENCE = "```"
 
 def commands(readme: Path) -> list[str]:
     """The lines of all code blocks in no language, in order, without comments."""
-    inside, found = False, []
+    fence, found = "", []
     for line in readme.read_text(encoding="utf-8").splitlines():
         if line.startswith(FENCE):
-            inside = not inside and line == FENCE
-        elif inside and (command := line.partition(" #")[0].strip()):
+            fence = "" if fence else line
+        elif fence == FENCE and (command := line.partition(" #")[0].strip()):
             found.append(command)
     return found

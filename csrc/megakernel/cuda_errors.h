@@ -11,6 +11,7 @@ namespace musetrace::megakernel {
 // `what` was being done. Throws std::runtime_error unless `error` is cudaSuccess.
 inline void check(int error, const std::string& what) {
     if (error == cudaSuccess) return;
+    cudaGetLastError();  // or the next launch would be told of it
     throw std::runtime_error(what + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
 }
 

@@ -56,7 +56,7 @@ def delay_errors(
     known = passed_ns.astype(np.float64)
     known[:, 1] = (loops_ns.mean(axis=1) / calibration)[:, :, None]
     errors = np.moveaxis(lengths - known, 1, -1)
-    first = anchors[:, 0].astype(np.int64)[:, None, None, None, None]
+    first = anchors[:, 0].astype(np.int64)[:, None, None, None]
     at_stamp = np.stack([begin_ns - first[..., 0], end_ns - first[..., 0]])
     on_line = np.stack([begin_cycles - first[..., 1], end_cycles - first[..., 1]]) / rate
     return DelayErrors(

@@ -45,6 +45,7 @@ def record(gemm: Gemm, tensors: tuple[torch.Tensor, ...], arguments: argparse.Na
                     with stamped.launch() as stamps:
                         gemm(*tensors, stamps.ptr)
                 torch.cuda.synchronize()
+            recorder.wait_for_room()  # a decode step takes longer than this one, and than to drain it
         result = recorder.close()
     print(f"recorded {result.launches} launches, {result.stamps} stamps, {result.verdict}: {result.path}")
     print(f"\nNext: musetrace report {result.path}\n      musetrace view {result.path}")

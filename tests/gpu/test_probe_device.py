@@ -74,8 +74,13 @@ def test_an_sm_has_a_clock_of_some_ghz(measured: Measured) -> None:
 def test_delays_come_back_roughly(measured: Measured) -> None:
     errors = medians(measured("known_delays"), "error")
     assert len(errors) == 8 * len(DELAYS_US)
-    assert all(abs(error) < 500 for (case, _), error in errors.items() if "%globaltimer" in case)
-    # By cycles a length can be as wrong as the clock is unsteady.
+    assert all(
+        abs(error) < 500 for (case, _), error in errors.items() if case.startswith("spin, %globaltimer")
+    )
+    # By cycles a length can be as wrong as the clock is unsteady, and so can what is known of a loop's.
+    assert all(
+        abs(error) < 100 * at for (case, at), error in errors.items() if at and case.startswith("loop")
+    )
     assert all(abs(error) < 1000 * at for (case, at), error in errors.items() if at and "SM" in case)
 
 

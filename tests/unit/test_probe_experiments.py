@@ -103,6 +103,12 @@ def test_delay_errors_by_hand() -> None:
     assert found.errors_ns[:, :, 0, 0].tolist() == [[-4, 9], [0, 9]]
     # On the line: (340 - 100) x 0.4 = 96, 320 for the loop's begin; 196 and 480 for the ends.
     assert sorted(found.line_ns.tolist()) == [-4, 0, 0, 0]
+    later = anchors + np.array([1_000_000, 2_000_000], dtype=anchors.dtype)
+    moved = stamps + np.array([1_000_000, 2_000_000] * 2 + [0], dtype=stamps.dtype)
+    two = delay_errors(
+        np.concatenate([stamps, moved]), np.array([[[1200], [1216]]] * 2), np.concatenate([anchors, later]), 8
+    )
+    assert sorted(two.line_ns.tolist()) == [-4, -4, 0, 0, 0, 0, 0, 0]
     assert found.drift.tolist() == pytest.approx([1216 / 1200 - 1])
 
 

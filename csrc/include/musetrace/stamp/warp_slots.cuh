@@ -57,7 +57,13 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
         slots[slot] = time;
         slots[other] = time;
     }
-    MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) { put_both(slot, other); }
+    MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) {
+        if (slot == other) {
+            put(slot);
+        } else {
+            put_both(slot, other);
+        }
+    }
     MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
         std::uint64_t* slots = opaque(slots_);
         if (slots != nullptr) slots[slot] = word;
@@ -172,6 +178,7 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole, Where> {
     }
     // As put_both, with fewer instructions where the compiler does not know the slots.
     MUSETRACE_FN void put_both_of_any(std::uint32_t slot, std::uint32_t other) {
+        if constexpr (kRegisters == 1) return put_both(slot, other);
 #if defined(__CUDA_ARCH__)
         detail::forget_predicates(lane_);
         const std::uint32_t to_slot = slot - lane_, to_other = other - lane_;

@@ -109,7 +109,7 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole, Where> {
         check<kEnded>();
         check<kBegun>();
         if (iteration < Ended::kIterations && iteration < Begun::kIterations) {
-            Slots::put_both(Ended::slot(iteration) + 1, Begun::slot(iteration));
+            put_at<Ended::kIterations>(Ended::slot(iteration) + 1, Begun::slot(iteration));
         } else {
             put<kEnded>(iteration, 1);
             put<kBegun>(iteration, 0);
@@ -124,13 +124,15 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole, Where> {
     template <std::uint32_t kJob, std::uint32_t kIteration>
     MUSETRACE_FN void begin_at() {
         static_assert(kIteration < Table::kJobs[kJob].iterations, "the table gives this job fewer iterations");
-        put<kJob>(kIteration, 0);
+        check<kJob>();
+        Slots::put(detail::JobPlace<Table, kJob>::slot(kIteration));
     }
     template <std::uint32_t kJob, std::uint32_t kIteration>
     MUSETRACE_FN void end_at() {
         static_assert(kIteration < Table::kJobs[kJob].iterations, "the table gives this job fewer iterations");
         static_assert(!Table::kJobs[kJob].is_instant(), "an instant has no end");
-        put<kJob>(kIteration, 1);
+        check<kJob>();
+        Slots::put(detail::JobPlace<Table, kJob>::slot(kIteration) + 1);
     }
     // A number of the instance's own: bytes, a tile, an expert. Any time between begin and flush().
     template <std::uint32_t kJob>
@@ -167,16 +169,26 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole, Where> {
         using Place = detail::JobPlace<Table, kJob>;
         check<kJob>();
         if (iteration < Place::kIterations) {
-            Slots::put(Place::slot(iteration) + edge);
+            put_at<Place::kIterations>(Place::slot(iteration) + edge, Place::slot(iteration) + edge);
         } else if (edge == 0) {
             Slots::overflow();
+        }
+    }
+    // An iteration is most likely one of a rolled loop: its slot is no constant.
+    template <std::uint32_t kIterations>
+    MUSETRACE_FN void put_at(std::uint32_t slot, std::uint32_t other) {
+        if constexpr (kIterations > 1) {
+            Slots::put_both_of_any(slot, other);
+        } else {
+            Slots::put_both(slot, other);
         }
     }
     MUSETRACE_FN void put_at_run_time(std::uint32_t job, std::uint32_t iteration, std::uint32_t edge) {
         static_assert(kRole != kAnyRole, "only the stamps of a role can check a job that is not a constant");
         const detail::RuntimePlace place = detail::place_of<Table, kRole>(job);
         if (iteration < place.iterations) {
-            Slots::put(place.slot + iteration * place.stride + edge);
+            const std::uint32_t slot = place.slot + iteration * place.stride + edge;
+            Slots::put_both_of_any(slot, slot);
         } else if (edge == 0) {
             Slots::overflow();
         }
