@@ -2,7 +2,7 @@
 //
 //   put(slot)              the clock, now
 //   put_both(slot, other)  the same, read once
-//   put_word(slot, word)   32 bits that are no time
+//   put_word(slot, word)   32 bits that are no time, and behind them the mark that they were written
 //   overflow()             a stamp that has no slot
 //   flush()                once, behind the warp's last stamp, where the warp waits anyway
 //   flush_page(page)       for kByPage, see there
@@ -66,7 +66,9 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
     }
     MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
         std::uint64_t* slots = opaque(slots_);
-        if (slots != nullptr) slots[slot] = word;
+        if (slots == nullptr) return;
+        slots[slot] = word;
+        slots[slot + 1] = 1;
     }
     MUSETRACE_FN void overflow() {
         if (slots_ != nullptr) where_.count_overflow(block_);
@@ -194,10 +196,15 @@ class WarpSlots<Table, StampMode::kRegister, kRegisters, kRole, Where> {
     MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
 #if defined(__CUDA_ARCH__)
         detail::forget_predicates(lane_);
+        const std::uint32_t to_slot = slot - lane_;
 #pragma unroll
-        for (std::uint32_t i = 0; i < kRegisters; ++i) kept_[i] = is_here(i, slot) ? word : kept_[i];
+        for (std::uint32_t i = 0; i < kRegisters; ++i) {
+            const std::uint32_t before = i * abi::kLanesPerWarp;
+            kept_[i] = to_slot == before ? word : to_slot + 1 == before ? 1 : kept_[i];
+        }
 #else
         kept_[slot] = word;
+        kept_[slot + 1] = 1;
 #endif
     }
     MUSETRACE_FN void overflow() {

@@ -142,7 +142,6 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole, Where> {
         check<kJob>();
         if (iteration >= Place::kIterations) return;  // its begin was counted
         Slots::put_word(Place::slot(iteration) + 2, word);
-        Slots::put_word(Place::slot(iteration) + 3, 1);
     }
 
     // As above, where the job is known at run time only; a job that is not of the role is overflow too.
