@@ -7,15 +7,17 @@
 #define GEMM_ROLES(ROLE)                                \
     ROLE(producer, 0, 0, 1u << 0)                       \
     ROLE(consumer, 1, 4, 1u << 1 | 1u << 3)             \
-    ROLE(tiles,    0, 4, 0, musetrace::abi::kBlock)
+    ROLE(tracer,   5, 5, 1u << 5)                       \
+    ROLE(tiles,    0, 5, 0, musetrace::abi::kBlock)
 #define GEMM_JOBS(JOB)                                                                                  \
     JOB(tile_load,    tile, Load,    producer, none, 3)                                                 \
     JOB(tile_wait,    tile, Wait,    consumer, tile_load, 3)                                            \
     JOB(tile_compute, tile, Compute, consumer, none, 3, musetrace::abi::kPayload)                       \
     JOB(released,     tile, Sync,    consumer, none, 1, musetrace::abi::kInstant)                       \
+    JOB(trace,        path, Compute, tracer,   none, 60)                                                \
     JOB(tile_life,    tile, Compute, tiles,    none, 2)
 // clang-format on
-MUSETRACE_JOB_TABLE(GemmJobs, "gemm", 5, GEMM_ROLES, GEMM_JOBS);
+MUSETRACE_JOB_TABLE(GemmJobs, "gemm", 6, GEMM_ROLES, GEMM_JOBS);
 MUSETRACE_EXPORT_JOB_TABLE(GemmJobs);
 
 namespace {
@@ -46,6 +48,16 @@ void consume(const musetrace::KernelStamps<GemmJobs>& kernel, std::uint32_t tile
     MUSETRACE_FLUSH(stamps);
 }
 
+// More spans than are kept in registers.
+void trace(const musetrace::KernelStamps<GemmJobs>& kernel, std::uint32_t spans) {
+    auto stamps = kernel.role<GemmJobs::tracer>();
+    for (std::uint32_t span = 0; span < spans; ++span) {
+        MUSETRACE_BEGIN(stamps, GemmJobs::trace, span);
+        MUSETRACE_END(stamps, GemmJobs::trace, span);
+    }
+    MUSETRACE_FLUSH(stamps);
+}
+
 }  // namespace
 
 // `extra_job` is stamped by its number, in iteration `tiles`; 0xFFFF for none.
@@ -56,6 +68,8 @@ extern "C" void run_gemm(void* region, std::uint32_t blocks, std::uint32_t tiles
             if (warp == 0) {
                 MUSETRACE_BEGIN(kernel, GemmJobs::tile_life, tiles - 1);
                 produce(kernel, tiles);
+            } else if (warp == 5) {
+                trace(kernel, 13 * tiles);
             } else {
                 consume(kernel, tiles, extra_job);
             }

@@ -102,7 +102,9 @@ def test_the_kernel_of_a_cpp_program_is_recorded(tmp_path: Path, libraries: dict
             rows = run.spans(0, step).to_pylist()
             names = Counter(run.job_table.job_name(row["job"]) for row in rows)
             per_block = {"tile_load": tiles, "tile_wait": 2 * tiles, "tile_compute": 2 * tiles}
-            assert names == {n: 4 * c for n, c in {**per_block, "released": 2, "tile_life": 1}.items()}
+            assert names == {
+                n: 4 * c for n, c in {**per_block, "released": 2, "trace": 13 * tiles, "tile_life": 1}.items()
+            }
             payloads = {row["payload"] for row in rows if row["has_payload"]}
             assert payloads == {1000 + tile for tile in range(tiles)}
 

@@ -99,6 +99,7 @@ def expected_rows(tiles: int) -> set[tuple[int, str, int, int, int | None]]:
             for tile in range(min(tiles, 3)):
                 found.add((block, job, warp, tile, 1000 + tile if job == "tile_compute" else None))
         found |= {(block, "released", warp, 0, None) for warp in (1, 3)}
+        found |= {(block, "trace", 5, span, None) for span in range(min(13 * tiles, 60))}
         if tiles <= 2:
             found.add((block, "tile_life", 255, tiles - 1, None))
     return found
@@ -132,15 +133,16 @@ def test_an_iteration_that_has_no_slot_is_counted_and_touches_nothing(
     run(libraries, mode, region, tiles=5)
     decoded = region.decoded(table)
     assert rows(table, decoded) == expected_rows(5)
-    # Two tiles too many in five pairs of a warp and a job, and the block's own job in its fifth iteration.
-    assert decoded.overflow == BLOCKS * (2 * len(STAMPING) + 1)
+    # Two tiles too many in five pairs of a warp and a job, five of the tracer's 65 spans, and the block's own
+    # job in its fifth iteration.
+    assert decoded.overflow == BLOCKS * (2 * len(STAMPING) + 5 + 1)
     assert region.neighbours_are_intact()
 
 
 @pytest.mark.parametrize("mode", SLOT_BYTES)
 @pytest.mark.parametrize(
     ("job", "stamped"),
-    [(1, True), (2, True), (0, False), (4, False), (5, False), (0xFFFE, False), (1 << 31, False)],
+    [(1, True), (2, True), (0, False), (4, False), (6, False), (0xFFFE, False), (1 << 31, False)],
 )
 def test_a_job_that_is_known_at_run_time_only_is_checked(
     libraries: dict[str, ctypes.CDLL], mode: str, job: int, stamped: bool
@@ -206,33 +208,35 @@ def test_a_clock_read_is_never_taken_for_an_empty_slot(libraries: dict[str, ctyp
 GEMM_ROLES = [
     Role("producer", 0, 0),
     Role("consumer", 1, 4, stamped_by=(1, 3)),
-    Role("tiles", 0, 4, owner="block"),
+    Role("tracer", 5, 5),
+    Role("tiles", 0, 5, owner="block"),
 ]
 GEMM_JOBS = [
     NewJob("tile_load", "tile", "load", "producer", iterations=3),
     NewJob("tile_wait", "tile", "wait", "consumer", awaits="tile_load", iterations=3),
     NewJob("tile_compute", "tile", "compute", "consumer", iterations=3, payload=True),
     NewJob("released", "tile", "sync", "consumer", instant=True),
+    NewJob("trace", "path", "compute", "tracer", iterations=60),
     NewJob("tile_life", "tile", "compute", "tiles", iterations=2),
 ]
 
 
 def test_python_and_cpp_declare_the_same_table(libraries: dict[str, ctypes.CDLL]) -> None:
-    assert JobTable.declare("gemm", 5, GEMM_ROLES, GEMM_JOBS) == table_of(libraries)
+    assert JobTable.declare("gemm", 6, GEMM_ROLES, GEMM_JOBS) == table_of(libraries)
 
 
 def test_a_table_written_as_cpp_is_the_table(repository: Path, tmp_path: Path) -> None:
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler on this machine")
-    source = cuda_source("Mine", 'a "quoted" name', 5, GEMM_ROLES, GEMM_JOBS)
+    source = cuda_source("Mine", 'a "quoted" name', 6, GEMM_ROLES, GEMM_JOBS)
     program = '#include "musetrace/stamp.cuh"\n#include "musetrace/abi/job_table_json.h"\n#include <cstdio>\n'
     program += source + "int main() { std::puts(musetrace::abi::job_table_json<Mine>().c_str()); }\n"
     (tmp_path / "table.cpp").write_text(program)
     command = [compiler, "-std=c++17", "-I", repository / "csrc/include", tmp_path / "table.cpp"]
     subprocess.run([*command, "-o", tmp_path / "table"], check=True, timeout=60)
     printed = subprocess.run([tmp_path / "table"], check=True, capture_output=True, text=True, timeout=10)
-    declared = JobTable.declare('a "quoted" name', 5, GEMM_ROLES, GEMM_JOBS)
+    declared = JobTable.declare('a "quoted" name', 6, GEMM_ROLES, GEMM_JOBS)
     assert JobTable.from_json(json.loads(printed.stdout)) == declared
 
 

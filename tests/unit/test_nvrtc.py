@@ -27,6 +27,10 @@ extern "C" __global__ void kernel(float* data, int tiles, int job, void* region)
         }
         if (job >= 0) warp.begin(job, tiles);
         MUSETRACE_FLUSH(warp);
+    } else {
+        auto warp = kernel.role<Jobs::tracer>();
+        for (int tile = 0; tile < tiles; ++tile) MUSETRACE_BEGIN(warp, Jobs::trace, tile);
+        MUSETRACE_FLUSH(warp);
     }
     if (threadIdx.x == 0) MUSETRACE_END(kernel, Jobs::tile_life);
 }
@@ -47,7 +51,7 @@ def nvrtc() -> ctypes.CDLL:
 def test_the_header_compiles_at_run_time_without_a_word(
     nvrtc: ctypes.CDLL, repository: Path, capfd: pytest.CaptureFixture[str], mode: int
 ) -> None:
-    table = cuda_source("Jobs", "gemm", 5, GEMM_ROLES, GEMM_JOBS)
+    table = cuda_source("Jobs", "gemm", 6, GEMM_ROLES, GEMM_JOBS)
     source = f'#include "musetrace/stamp.cuh"\n{table}{KERNEL}'
     program = ctypes.c_void_p()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None) == 0

@@ -18,7 +18,8 @@
 //
 // Three builds from one source, by -DMUSETRACE_STAMPS=0|1|2. Off: no code, the machine code equals a source without
 // stamps. Store: lane 0 stores 8 bytes at once. Register, the default: the lane whose number is the slot keeps the low
-// 32 bits of the clock; flush() writes each register with one coalesced store.
+// 32 bits of the clock; flush() writes each register with one coalesced store. A role with more than 48 spans in a
+// launch stores them at once there too.
 //
 // C++17, for nvcc and NVRTC; needs no library. The same header serves host code, where a warp is a thread and its lanes
 // are an array. The megakernel of this package, which has its regions from elsewhere, uses WarpStamps alone.

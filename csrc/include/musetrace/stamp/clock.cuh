@@ -28,10 +28,12 @@ MUSETRACE_FN std::uint64_t stamp_clock_ns() {
 #endif
 }
 
-// The low half of a time as a slot of 4 bytes keeps it. One bit is set, so that it is never 0, which means "not
-// written": at most 1 ns, a small part of the clock's tick, and the same for all stamps of a clock that ticks in even
-// numbers.
-MUSETRACE_FN std::uint32_t low_half(std::uint64_t time_ns) { return static_cast<std::uint32_t>(time_ns) | 1u; }
+// The low half of a time, as a slot of 4 bytes keeps it: 0 means "not written", so the one time in 2^32 whose low half
+// is 0 is kept 1 ns late.
+MUSETRACE_FN std::uint32_t low_half(std::uint64_t time_ns) {
+    const std::uint32_t low = static_cast<std::uint32_t>(time_ns);
+    return low == 0 ? 1u : low;
+}
 
 namespace detail {
 

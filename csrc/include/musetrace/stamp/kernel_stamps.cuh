@@ -60,7 +60,7 @@ class KernelStamps {
 
     // The stamps of this thread's warp in a role; flush() them behind the warp's last one. This object outlives them.
     template <std::uint32_t kRole>
-    MUSETRACE_FN WarpStamps<Table, kMode, abi::max_registers<Table>(kRole), kRole> role() const {
+    MUSETRACE_FN WarpStamps<Table, kMode, registers_for(abi::max_registers<Table>(kRole)), kRole> role() const {
         static_assert(kRole < Table::kNumRoles, "there is no such role in the table");
         static_assert(Table::kRoles[kRole].owner == abi::kWarp, "the block owns this role: stamp with KernelStamps");
         return {region_, block_, warp_};

@@ -25,6 +25,13 @@ class WarpSlots;
 // behind the last stamp of each page but the last, which flush() writes; a stamp of another page than the next to be
 // flushed would be filed under the wrong job. For warps that have no register to spare.
 inline constexpr std::uint32_t kByPage = 0;
+// Or none: lane 0 stores each stamp at once, in 4 bytes. For a role with many iterations: a register for each 16 spans
+// is looked at by every stamp, and one store is cheaper than looking at more than a few.
+inline constexpr std::uint32_t kAtOnce = 0xFFFFFFFF;
+inline constexpr std::uint32_t kMostRegisters = 3;
+MUSETRACE_BOTH constexpr std::uint32_t registers_for(std::uint32_t wanted) {
+    return wanted > kMostRegisters ? kAtOnce : wanted;
+}
 
 template <class Table, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
 class WarpSlots<Table, StampMode::kOff, kRegisters, kRole, Where> {
@@ -39,21 +46,23 @@ class WarpSlots<Table, StampMode::kOff, kRegisters, kRole, Where> {
     MUSETRACE_FN void flush_page(std::uint32_t) {}
 };
 
-template <class Table, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
-class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
+// Lane 0 stores each stamp at once, as 8 bytes or 4.
+template <class Table, std::uint32_t kRole, class Where, class Slot>
+class StoredSlots {
   public:
-    MUSETRACE_FN WarpSlots(const Where& where, std::uint32_t block, std::uint32_t warp) : where_(where), block_(block) {
-        std::uint64_t* slots = place_of_warp<Table, kRole, std::uint64_t>(where, block, warp).slots;
+    MUSETRACE_FN StoredSlots(const Where& where, std::uint32_t block, std::uint32_t warp)
+        : where_(where), block_(block) {
+        Slot* slots = place_of_warp<Table, kRole, Slot>(where, block, warp).slots;
         slots_ = detail::lane_id() == 0 ? slots : nullptr;
     }
     MUSETRACE_FN void put(std::uint32_t slot) {
-        std::uint64_t* slots = opaque(slots_);
-        if (slots != nullptr) slots[slot] = stamp_clock_ns();
+        Slot* slots = opaque(slots_);
+        if (slots != nullptr) slots[slot] = detail::clock_for<Slot>();
     }
     MUSETRACE_FN void put_both(std::uint32_t slot, std::uint32_t other) {
-        std::uint64_t* slots = opaque(slots_);
+        Slot* slots = opaque(slots_);
         if (slots == nullptr) return;
-        const std::uint64_t time = stamp_clock_ns();
+        const Slot time = detail::clock_for<Slot>();
         slots[slot] = time;
         slots[other] = time;
     }
@@ -65,7 +74,7 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
         }
     }
     MUSETRACE_FN void put_word(std::uint32_t slot, std::uint32_t word) {
-        std::uint64_t* slots = opaque(slots_);
+        Slot* slots = opaque(slots_);
         if (slots == nullptr) return;
         slots[slot] = word;
         slots[slot + 1] = 1;
@@ -78,7 +87,7 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
 
   private:
     // Opaque, or the compiler would work out the address of every stamp of a loop before the loop, and spill.
-    MUSETRACE_FN static std::uint64_t* opaque(std::uint64_t* slots) {
+    MUSETRACE_FN static Slot* opaque(Slot* slots) {
 #if defined(__CUDA_ARCH__)
         asm volatile("" : "+l"(slots));
 #endif
@@ -87,13 +96,28 @@ class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where> {
 
     const Where& where_;
     std::uint32_t block_;
-    std::uint64_t* slots_;
+    Slot* slots_;
+};
+
+template <class Table, std::uint32_t kRegisters, std::uint32_t kRole, class Where>
+class WarpSlots<Table, StampMode::kStore, kRegisters, kRole, Where>
+    : public StoredSlots<Table, kRole, Where, std::uint64_t> {
+  public:
+    using StoredSlots<Table, kRole, Where, std::uint64_t>::StoredSlots;
+};
+
+template <class Table, std::uint32_t kRole, class Where>
+class WarpSlots<Table, StampMode::kRegister, kAtOnce, kRole, Where>
+    : public StoredSlots<Table, kRole, Where, std::uint32_t> {
+  public:
+    using StoredSlots<Table, kRole, Where, std::uint32_t>::StoredSlots;
 };
 
 #if defined(__CUDACC__)
 namespace detail {
 
-// What a register keeps that holds no time yet: no time of a clock that ticks in even numbers.
+// What a register keeps that holds no time yet: no time of a clock that ticks in even numbers. A read is kept as it is,
+// and made a slot when it is written.
 inline constexpr std::uint32_t kEmpty = 1;
 MUSETRACE_FN std::uint32_t slot_of_kept(std::uint32_t kept) { return kept == kEmpty ? 0 : low_half(kept); }
 

@@ -159,7 +159,7 @@ class WarpStamps : private WarpSlots<Table, kMode, kRegisters, kRole, Where> {
         constexpr abi::Role kOwner = Table::kRoles[Place::kJobOfTable.role];
         static_assert(kOwner.owner == abi::kWarp, "the block owns this job: stamp it with KernelStamps");
         static_assert(kRole == kAnyRole || kRole == Place::kJobOfTable.role, "the job is one of another role");
-        static_assert(kMode != StampMode::kRegister || kRegisters == kByPage ||
+        static_assert(kMode != StampMode::kRegister || kRegisters == kByPage || kRegisters == kAtOnce ||
                           Place::slot(Place::kIterations) <= kRegisters * abi::kLanesPerWarp,
                       "this warp has no slots for the job");
     }
