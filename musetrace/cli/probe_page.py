@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from musetrace.cli.conditions import described, labelled
@@ -13,11 +14,11 @@ from musetrace.probe.experiments import EXPERIMENTS, FAILED, MEASURED
 
 _DIGITS = 4
 _LARGE = 10_000
-_LEAST_NOTE = 24
 _WIDEST_CASE = 44
 _WIDEST_NUMBER = 32
 _LONG_NUMBER = 12
 _INDENT = 2
+_FIGURES = ("p10", "median", "p90")
 
 
 def list_lines(screen: Screen) -> list[str]:
@@ -69,53 +70,73 @@ def _indented(lines: list[str]) -> list[str]:
     return [" " * _INDENT + line for line in lines]
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A line of the table: a fact, or the heading of a curve."""
+
+    label: str
+    note: str = ""
+    fact: dict[str, Any] | None = None
+
+    def cell(self, name: str) -> str:
+        """A figure; ``=`` beside a long one that it equals, where three times the digits would not fit."""
+        if self.fact is None:
+            return ""
+        text = number(self.fact[name])
+        repeats = name != "median" and self.fact[name] == self.fact["median"] and len(text) > _LONG_NUMBER
+        return "=" if repeats else text
+
+
 def _fact_lines(facts: list[dict[str, Any]], width: int) -> list[str]:
-    """A row for each fact; what it means stands behind it where there is room, else below the table."""
+    """A row for each fact; a note stands behind it where there is room, else below the table."""
+    rows = _rows(facts)
     columns = [
-        Column("fact", [_label(fact) for fact in facts], left=True, widest=_WIDEST_CASE + 20),
-        *(
-            Column(name, [_cell(fact, name) for fact in facts], widest=_WIDEST_NUMBER)
-            for name in ("p10", "median", "p90")
-        ),
-        Column("unit", [fact["unit"] for fact in facts], left=True),
-        Column("n", [count(fact["n"]) for fact in facts]),
+        Column("fact", [row.label for row in rows], left=True, widest=_WIDEST_CASE + 20),
+        *(Column(name, [row.cell(name) for row in rows], widest=_WIDEST_NUMBER) for name in _FIGURES),
+        Column("unit", [row.fact["unit"] if row.fact else "" for row in rows], left=True),
+        Column("n", [count(row.fact["n"]) if row.fact else "" for row in rows]),
     ]
-    notes = [str(fact["note"]) for fact in facts]
     room = width - table_width(columns) - 2
-    if any(notes) and room >= max(_LEAST_NOTE, *map(len, notes)):
-        return table_lines(columns, width, notes)
+    beside = [row.note if len(row.note) <= room else "" for row in rows]
     below = [
         line
-        for note, labels in _by_note(facts).items()
+        for note, labels in _by_note([row for row in rows if len(row.note) > room]).items()
         for line in wrap(f"- {labels}: {note}", width, indent="  ")
     ]
-    return [*table_lines(columns, width), *below]
+    return [*(table_lines(columns, width, beside) if any(beside) else table_lines(columns, width)), *below]
 
 
-def _by_note(facts: list[dict[str, Any]]) -> dict[str, str]:
-    """The facts' names under each note, joined."""
-    names: dict[str, dict[str, None]] = {}
+def _rows(facts: list[dict[str, Any]]) -> list[_Row]:
+    """Facts in their order; those of a curve, which differ in their place on its axis, below a heading."""
+    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for fact in facts:
-        if fact["note"]:
-            names.setdefault(str(fact["note"]), {})[_label(fact)] = None
+        curves.setdefault((str(fact["name"]), str(fact["case"])), []).append(fact)
+    rows: list[_Row] = []
+    for (name, case), curve in curves.items():
+        heading = f"{name}, {case}" if case else name
+        notes = {str(fact["note"]) for fact in curve}
+        if len(curve) == 1:
+            # A case of one place names it.
+            place = "" if case else _place(curve[0], ", ")
+            rows.append(_Row(heading + place, notes.pop(), curve[0]))
+            continue
+        rows.append(_Row(heading, notes.pop() if len(notes) == 1 else ""))
+        rows += [_Row(_place(fact, "  "), str(fact["note"]) if notes else "", fact) for fact in curve]
+    return rows
+
+
+def _place(fact: dict[str, Any], before: str) -> str:
+    """Where a fact stands on its curve's axis, if it is one of a curve."""
+    return "" if fact["at"] is None else f"{before}{fact['at']} {fact['at_unit']}"
+
+
+def _by_note(rows: list[_Row]) -> dict[str, str]:
+    """The labels under each note, joined."""
+    names: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.note:
+            names.setdefault(row.note, {})[row.label.strip()] = None
     return {note: "; ".join(labels) for note, labels in names.items()}
-
-
-def _label(fact: dict[str, Any]) -> str:
-    """Name, variant and place on the axis."""
-    words = str(fact["name"])
-    if fact["case"]:
-        words += f", {fact['case']}"
-    if fact["at"] is not None:
-        words += f", {fact['at']} {fact['at_unit']}"
-    return words
-
-
-def _cell(fact: dict[str, Any], name: str) -> str:
-    """A figure; ``=`` beside a long one that it equals, where three times the digits would not fit."""
-    text = number(fact[name])
-    repeats = name != "median" and fact[name] == fact["median"] and len(text) > _LONG_NUMBER
-    return "=" if repeats else text
 
 
 def number(value: float | int) -> str:

@@ -240,7 +240,9 @@ def test_facts_are_read_from_a_file_as_they_were_printed(capsys: Out, tmp_path: 
     assert json.loads(again) == json.loads(text)
     page = printed(capsys, "--from", str(tmp_path / "facts.json"), "--width", "120")
     assert "musetrace probe: NVIDIA H200\n" in page
-    assert "\n  one_way, Lamport slot, 48 KiB in flight" in page
+    lines = page.splitlines()
+    curve = lines.index("  one_way, Lamport slot")
+    assert lines[curve + 1].startswith("    0 KiB in flight ")
 
 
 @pytest.mark.parametrize("option", [["--only", "hop"], ["--quick"], ["--device", "cpu"]])
