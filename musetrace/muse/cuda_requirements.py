@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from types import ModuleType
 
 import torch
 
+from musetrace.cuda_module import cuda_module
 from musetrace.errors import DeviceError
 from musetrace.muse.cuda_memory import MemoryNeed
 from musetrace.record.process_place import ProcessPlace
@@ -25,13 +25,7 @@ def require_gpu(place: ProcessPlace | None = None) -> ModuleType:
     Raises:
         DeviceError: there is none; the message says what is missing.
     """
-    try:
-        module = import_module("musetrace._cuda")
-    except ImportError as error:
-        raise DeviceError(
-            "this build has no CUDA part: musetrace._cuda cannot be imported "
-            f"({' '.join(str(error).split())[:160]}); install musetrace where nvcc is found, {_CPU_INSTEAD}"
-        ) from None
+    module = cuda_module(f", {_CPU_INSTEAD}")
     if torch.version.cuda is None:
         raise DeviceError(
             f"torch {torch.__version__} is built without CUDA; install a torch with CUDA, {_CPU_INSTEAD}"

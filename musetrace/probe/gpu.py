@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from musetrace.cuda_module import cuda_module
 from musetrace.errors import DeviceError
 from musetrace.record.cuda_facts import driver_version
 
@@ -46,13 +46,7 @@ def require_gpu(quick: bool = False) -> Gpu:
     Raises:
         DeviceError: there is none that this build can use; the message says what is missing.
     """
-    try:
-        module = import_module("musetrace._cuda")
-    except ImportError as error:
-        raise DeviceError(
-            "this build has no CUDA part: musetrace._cuda cannot be imported "
-            f"({' '.join(str(error).split())[:160]}); install musetrace where nvcc is found, {_CPU_INSTEAD}"
-        ) from None
+    module = cuda_module(f", {_CPU_INSTEAD}")
     if not hasattr(module, "probe"):
         raise DeviceError(
             f"the compiled CUDA part is older than this package; install it again, {_CPU_INSTEAD}"

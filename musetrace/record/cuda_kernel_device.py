@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace.abi import StampLayout
-from musetrace.errors import RecordError
+from musetrace.cuda_module import cuda_module
+from musetrace.errors import DeviceError, RecordError
 from musetrace.record.cuda_facts import cuda_facts
 from musetrace.record.cuda_memory import CopyStream, device_zeros, pinned_zeros
 from musetrace.record.drain import read_anchor
@@ -201,9 +202,6 @@ def _torch_with_gpu() -> ModuleType:
 
 def _cuda_module() -> ModuleType:
     try:
-        return import_module("musetrace._cuda")
-    except ImportError as error:
-        raise RecordError(
-            "this build has no CUDA part, which reads the GPU's clock: musetrace._cuda cannot be imported "
-            f"({str(error).splitlines()[0][:120]}); install musetrace where nvcc is found"
-        ) from None
+        return cuda_module()
+    except DeviceError as error:
+        raise RecordError(f"the GPU's clock cannot be read: {error}") from None

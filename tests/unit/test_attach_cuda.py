@@ -168,7 +168,7 @@ def test_what_is_missing_is_named_in_one_line(
         "this build of musetrace is for compute capability 9.0 (H100, H200)"
     )
     monkeypatch.setitem(sys.modules, "musetrace._cuda", None)
-    assert "this build has no CUDA part, which reads the GPU's clock" in refusal(tmp_path)
+    assert "the GPU's clock cannot be read: this build has no CUDA part" in refusal(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "finds no CUDA device; check nvidia-smi, or attach with device='cpu'" in refusal(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)
