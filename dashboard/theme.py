@@ -36,7 +36,7 @@ class KindStyle:
 
 @dataclass(frozen=True)
 class Theme:
-    """One of the two looks of the page. ``kinds`` has a style for each of ``musetrace.abi.JOB_KINDS``."""
+    """One of the two looks of the page. ``kinds`` has a style for each of ``job_table.JOB_KINDS``."""
 
     name: str
     paper: str

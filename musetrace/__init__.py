@@ -15,9 +15,9 @@ from musetrace.overhead import overhead
 from musetrace.record import record
 
 if TYPE_CHECKING:
-    from musetrace.abi import JobTable
     from musetrace.config import get_include
     from musetrace.declare import NewJob, Role
+    from musetrace.job_table import JobTable
     from musetrace.overhead.program import TimedStep
     from musetrace.overhead.result import OverheadResult
     from musetrace.record.recorder import Recorder, RecordingResult
@@ -42,7 +42,7 @@ __all__ = [
 
 # Public names that are loaded when they are used, so that a program that only records loads no reader.
 _LAZY = {
-    "JobTable": ("musetrace.abi", "JobTable"),
+    "JobTable": ("musetrace.job_table", "JobTable"),
     "NewJob": ("musetrace.declare", "NewJob"),
     "OverheadResult": ("musetrace.overhead.result", "OverheadResult"),
     "Recorder": ("musetrace.record.recorder", "Recorder"),

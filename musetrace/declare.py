@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from musetrace.abi import JOB_KINDS
 from musetrace.errors import UsageError
+from musetrace.job_table import JOB_KINDS
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_ITERATIONS = (1 << 16) - 1
@@ -38,7 +38,7 @@ class Role:
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job of a role; ``awaits`` names the job whose end a ``wait`` waits for. See ``musetrace.abi.Job``."""
+    """A job of a role; ``awaits`` names the job whose end a ``wait`` waits for. See ``job_table.Job``."""
 
     name: str
     op: str

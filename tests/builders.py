@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace import _core
-from musetrace.abi import Job, JobTable
+from musetrace.job_table import Job, JobTable
 from musetrace.store.frame import ChunkType
 from musetrace.store.journal_files import journal_name
 from musetrace.store.journal_writer import ChunkBuffer, JournalWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 from musetrace.store.frame import ChunkType
 from tests.builders import JournalBuilder, launches_from_text
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 from musetrace.record.collector import Collector
 from musetrace.record.peer_clock import PeerClock
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, LaunchInfo, Lease, StampSource

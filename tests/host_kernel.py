@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 
 MODES = {"off": 0, "store": 1, "register": 2}
 SLOT_BYTES = {"off": 0, "store": 8, "register": 4}

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.abi import JobTable
 from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
 from musetrace.analysis.instances import extents
 from musetrace.analysis.launch_counts import LaunchCounts
@@ -16,6 +15,7 @@ from musetrace.analysis.percentiles import nearest_rank
 from musetrace.analysis.rows import LOADING_KINDS
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
+from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
 Name = TypeVar("Name", bound=Hashable)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 
 
 class RunLike(Protocol):

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.abi import JobTable
 from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
 from musetrace.analysis.last_rank import may_be_last
 from musetrace.analysis.launch_counts import LaunchCounts, launch_key
 from musetrace.analysis.rank_clocks import RankTimes, rank_times
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
+from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
 

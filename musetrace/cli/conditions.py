@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from musetrace.abi import wait_sentence
 from musetrace.cli.clock_lines import clock_text
 from musetrace.cli.numbers import count
 from musetrace.cli.output import Screen
 from musetrace.cli.text import fit, wrap
+from musetrace.job_table import wait_sentence
 from musetrace.store import Run
 from musetrace.store.losses import LOSS_KINDS
 

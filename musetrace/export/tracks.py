@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from musetrace.abi import JobTable
 from musetrace.export.chrome_trace import microseconds
+from musetrace.job_table import JobTable
 from musetrace.store.limits import NO_WARP
 
 # torch.profiler gives its GPUs the places from 5,000,000 on.

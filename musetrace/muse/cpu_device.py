@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 
 from musetrace import _core
-from musetrace.abi import JobTable
 from musetrace.errors import DeviceError, UsageError
+from musetrace.job_table import JobTable
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.device import TOKENS, LaunchTimeoutError, shape_of

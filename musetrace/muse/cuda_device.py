@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from musetrace.abi import JobTable
 from musetrace.errors import DeviceError, MusetraceError, UsageError
+from musetrace.job_table import JobTable
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_model import RankWeights

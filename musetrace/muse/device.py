@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace import _core
-from musetrace.abi import JobTable, wait_sentence
 from musetrace.errors import DeviceError
+from musetrace.job_table import JobTable, wait_sentence
 from musetrace.muse.config import MuseConfig
 from musetrace.record.source import StampSource
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
+from musetrace.job_table import JobTable
 from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
 from musetrace.muse.launch_plan import PlannedLaunch
 from musetrace.muse.passes import EagerPasses, Recording

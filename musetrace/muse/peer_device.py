@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.abi import JobTable, wait_sentence
 from musetrace.errors import DeviceError
+from musetrace.job_table import JobTable, wait_sentence
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
 from musetrace.muse.device import TOKENS, LaunchTimeoutError

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from musetrace.abi import Job, JobTable, KernelShape
 from musetrace.errors import RecordError
+from musetrace.job_table import Job, JobTable, KernelShape
 from musetrace.store import limits
 from musetrace.store.payloads import parse_job_table
 

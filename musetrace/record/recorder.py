@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
-from musetrace.abi import JobTable
 from musetrace.errors import MusetraceError, RecordError
+from musetrace.job_table import JobTable
 from musetrace.record import registry
 from musetrace.record.collector import Collector, LiveCollector, OffCollector
 from musetrace.record.drain import Drain, Stop

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
 from musetrace.errors import RecordError
+from musetrace.job_table import JobTable
 from musetrace.record.peer_clock import PeerClock
 from musetrace.store import limits
 from musetrace.store.payloads import Clock

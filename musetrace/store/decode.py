@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace import _core
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 from musetrace.store import limits
 from musetrace.store.payloads import Clock, Launch
 from musetrace.store.stamp_batch import StampBatch

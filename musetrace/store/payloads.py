@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from musetrace.abi import JOB_KINDS, JobTable, KernelShape
+from musetrace.job_table import JOB_KINDS, JobTable, KernelShape
 from musetrace.store import limits
 
 FORMAT_NAME = "musetrace"

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.abi import JobTable
 from musetrace.errors import AnalysisError, NotARunError, TraceFileError
+from musetrace.job_table import JobTable
 from musetrace.store import losses, tables
 from musetrace.store.arrow_file import BatchReader
 from musetrace.store.index import MANIFEST, fresh_manifest, index_into, index_run

@@ -8,8 +8,8 @@ from typing import Any
 import triton.language as tl
 
 from musetrace import _core
-from musetrace.abi import JobTable
 from musetrace.errors import UsageError
+from musetrace.job_table import JobTable
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS
 
 

@@ -7,7 +7,8 @@ import torch
 from gemm import Gemm, blocks, build_with_nvcc
 
 import musetrace
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
+from musetrace.job_table import JobTable
 
 M, N, K = 1408, 1536, 2048
 SLOT_BYTES = {"register": 4, "store": 8}

@@ -9,7 +9,7 @@ import pytest
 from builders import build_run_from_text
 from decode_run import LAYER, build_decode_run
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
 
 HOSTILE = (

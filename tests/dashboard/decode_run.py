@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from builders import JournalBuilder, LaunchStamps
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 
 START_NS = 1_790_000_000_000_000_000
 STEP_NS, GAP_NS = 900_000, 3_300

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from musetrace.abi import JOB_KINDS
 from musetrace.dashboard.theme import THEMES, Theme, style_sheet, theme
+from musetrace.job_table import JOB_KINDS
 
 Floats = npt.NDArray[np.float64]
 

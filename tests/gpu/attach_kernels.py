@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from musetrace.abi import JobTable
 from musetrace.declare import NewJob, Role, cuda_source
+from musetrace.job_table import JobTable
 
 HEADERS = Path(__file__).parents[2] / "csrc" / "include"
 MODES = {"store": 1, "register": 2}

@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
+from musetrace.job_table import JobTable
 from musetrace.muse.attention import Projected, project_qkv
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig, preset

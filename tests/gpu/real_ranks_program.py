@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
 from musetrace.errors import DeviceError
+from musetrace.job_table import JobTable
 from musetrace.muse.config import preset
 from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
 from musetrace.muse.cuda_model import WholeModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from musetrace import _core
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 from musetrace.muse.packing import pack_nvfp4
 
 pytestmark = pytest.mark.gpu

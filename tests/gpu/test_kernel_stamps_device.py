@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
 from musetrace.declare import NewJob, Role, cuda_source
+from musetrace.job_table import JobTable
 from musetrace.store.decode import Flag, LaunchSpans, PairMap, decode_launch
 from musetrace.store.payloads import Launch
 from musetrace.store.stamp_batch import StampBatch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
+from musetrace.job_table import JobTable
 
 pytestmark = pytest.mark.gpu
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import musetrace
-from musetrace.abi import JobTable
 from musetrace.declare import NewJob, Role
+from musetrace.job_table import JobTable
 from musetrace.store.run import Run
 from tests.host_kernel import HostKernel
 

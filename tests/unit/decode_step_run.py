@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musetrace.abi import Job, JobTable
+from musetrace.job_table import Job, JobTable
 from tests.builders import LaunchStamps, build_run
 
 RANKS, BLOCKS, STEPS = 2, 4, 3

@@ -21,7 +21,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from musetrace.abi import JobTable, StampLayout
+from musetrace.abi import StampLayout
+from musetrace.job_table import JobTable
 from tests.fake_peer_clock import FilePeerClock
 from tests.host_device import aligned_zeros
 

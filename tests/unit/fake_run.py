@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from musetrace.abi import Job, JobTable
+from musetrace.job_table import Job, JobTable
 
 BASE_NS = 1_790_000_000_000_000_000  # a time of day, as a GPU's clock gives it
 

@@ -17,7 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from musetrace import _core
-from musetrace.abi import JOB_KINDS, JobTable, StampLayout
+from musetrace.abi import StampLayout
+from musetrace.job_table import JOB_KINDS, JobTable
 
 STRUCTS = {
     "RegionHeader": "region_header_dtype",

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from musetrace.abi import JobTable
 from musetrace.errors import DeviceError, UsageError
+from musetrace.job_table import JobTable
 from musetrace.muse.config import preset
 from musetrace.muse.cpu_device import TOKENS, CpuDevice, LaunchTimeoutError
 from musetrace.muse.reference import KvCache, Rounding, VerifyResult, verify

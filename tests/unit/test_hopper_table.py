@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from musetrace.abi import JobTable
 from musetrace.analysis import block_busy, op_timeline, ring_ahead, stops
 from musetrace.analysis.overview import launch_times
 from musetrace.cli import main
+from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
 from tests.builders import LaunchStamps, build_run
 

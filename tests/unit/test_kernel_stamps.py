@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace import _core
-from musetrace.abi import JOB_KINDS, JobTable, StampLayout
+from musetrace.abi import StampLayout
 from musetrace.declare import NewJob, Role, cuda_source
 from musetrace.errors import UsageError
+from musetrace.job_table import JOB_KINDS, JobTable
 from musetrace.store.decode import Flag, LaunchSpans, PairMap, decode_launch
 from musetrace.store.payloads import Launch
 from musetrace.store.stamp_batch import StampBatch

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musetrace import NewJob, Role
-from musetrace.abi import JobTable
 from musetrace.errors import RecordError
+from musetrace.job_table import JobTable
 from musetrace.record.kernel_table import KernelTable, combined_table, job_table_of
 from musetrace.store import open_run
 from musetrace.store.decode import PairMap, decode_launch

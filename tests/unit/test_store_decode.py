@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musetrace.abi import JobTable
+from musetrace.job_table import JobTable
 from musetrace.store.decode import Flag, PairMap, decode_launch
 from musetrace.store.payloads import Clock, Launch
 from musetrace.store.stamp_batch import StampBatch
