@@ -122,7 +122,7 @@ def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
         "model": source.model,
         "build": source.build,
         "clock": {"name": source.clock_name, "tick_ns": source.tick_ns},
-        "command": sys.argv,
+        "command": typed_command(sys.argv),
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -130,3 +130,13 @@ def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
         "process": os.urandom(_PROCESS_ID_BYTES).hex(),
         "host_clock": host_clock(),
     }
+
+
+def typed_command(arguments: Sequence[str]) -> list[str]:
+    """A command line about as it was typed: without the folder of the program, which is this machine's own."""
+    if not arguments:
+        return []
+    program = Path(arguments[0])
+    if program.name == "__main__.py":
+        return ["python", "-m", program.parent.name, *arguments[1:]]
+    return [program.name, *arguments[1:]]

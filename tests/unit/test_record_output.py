@@ -10,6 +10,7 @@ import pytest
 
 from musetrace.errors import RecordError
 from musetrace.record import record
+from musetrace.record.opening import typed_command
 from musetrace.record.output import OutputFolder
 from musetrace.store import open_run
 from tests.builders import JournalBuilder, build_run_from_text, small_table
@@ -116,3 +117,19 @@ def test_a_new_run_is_private(tmp_path: Path) -> None:
         recorder.attach(HostDevice().source())
     assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "run" / "rank-0000.mtj").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed"),
+    [
+        (["/home/me/.venv/bin/musetrace", "record", "-o", "run"], ["musetrace", "record", "-o", "run"]),
+        (["/opt/x/musetrace/__main__.py", "record"], ["python", "-m", "musetrace", "record"]),
+        (["decode.py", "/data/in"], ["decode.py", "/data/in"]),
+        (["-c"], ["-c"]),
+        ([], []),
+    ],
+)
+def test_a_run_says_what_was_typed_and_not_where_the_program_is(
+    arguments: list[str], typed: list[str]
+) -> None:
+    assert typed_command(arguments) == typed
