@@ -133,7 +133,7 @@ def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
 
 
 def typed_command(arguments: Sequence[str]) -> list[str]:
-    """A command line about as it was typed: without the folder of the program, which is this machine's own."""
+    """A command line about as it was typed: without the folder of the program, which is the machine's own."""
     if not arguments:
         return []
     program = Path(arguments[0])
