@@ -11,23 +11,35 @@ from musetrace.abi import StampLayout
 from musetrace.job_table import JobTable
 
 M, N, K = 1408, 1536, 2048
+# In a graph, or the time would be that of the host, which takes longer to launch the kernel than it runs.
+LAUNCHES = 20
 SLOT_BYTES = {"register": 4, "store": 8}
 
 
 def make(stamps: str) -> musetrace.TimedStep:
-    """One launch of the GEMM that stamps so; the inputs are the same for all."""
+    """A graph of launches of the GEMM that stamps so; the inputs are the same for all."""
     gemm = Gemm(build_with_nvcc(stamps))
     torch.manual_seed(0)
     a, b = (torch.randn(rows, K, device="cuda").bfloat16() for rows in (M, N))
     c = torch.empty(M, N, device="cuda")
     region = None if stamps == "off" else stamp_region(gemm.table, SLOT_BYTES[stamps])
 
-    def step() -> torch.Tensor:
+    def launch() -> None:
         gemm(a, b, c, 0 if region is None else region.data_ptr())
+
+    launch()  # the first one loads the kernel, which cannot be captured
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            launch()
+
+    def step() -> torch.Tensor:
+        graph.replay()
         return c
 
-    of_a_block = sum(2 * job.iterations * len(job.stamped_by) for job in gemm.table.jobs)
-    return musetrace.TimedStep(step, launches=1, stamps=(of_a_block, of_a_block * blocks(M, N)))
+    of_a_block = LAUNCHES * sum(2 * job.iterations * len(job.stamped_by) for job in gemm.table.jobs)
+    return musetrace.TimedStep(step, launches=LAUNCHES, stamps=(of_a_block, of_a_block * blocks(M, N)))
 
 
 def stamp_region(table: JobTable, slot_bytes: int) -> torch.Tensor:
