@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from musetrace.analysis.bootstrap import LEAST_VALUES, Interval
 from musetrace.cli.conditions import labelled
 from musetrace.cli.numbers import NOTHING, count, size, us
 from musetrace.cli.output import Screen
@@ -13,7 +14,7 @@ from musetrace.cli.text import wrap
 from musetrace.overhead.clocks import Clock
 from musetrace.overhead.machine_code import CodeComparison
 from musetrace.overhead.result import LAUNCHES, NULL, STEP, Comparison, OverheadResult
-from musetrace.overhead.statistics import CANNOT_TELL, LEAST_VALUES, Interval
+from musetrace.overhead.statistics import CANNOT_TELL
 
 _MEASURES = {
     LAUNCHES: "the launches of a step, without what the host does around them",

@@ -6,17 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from musetrace.analysis.bootstrap import CONFIDENCE, RESAMPLES, Interval, bootstrap_median
 from musetrace.overhead.clocks import Clock
 from musetrace.overhead.machine_code import CodeComparison
 from musetrace.overhead.stamp_count import StampCount
-from musetrace.overhead.statistics import (
-    CONFIDENCE,
-    RESAMPLES,
-    Interval,
-    bootstrap_median,
-    paired,
-    verdict_of,
-)
+from musetrace.overhead.statistics import paired, verdict_of
 from musetrace.overhead.turns import Schedule, Turns
 
 FORMAT = "musetrace overhead 1"

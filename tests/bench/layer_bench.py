@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from musetrace import _core, _cuda
 from musetrace.abi import StampLayout
+from musetrace.analysis.bootstrap import bootstrap_median
 from musetrace.muse.config import MuseConfig, preset
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import shape_of
 from musetrace.muse.slice_weights import random_head, random_layer
-from musetrace.overhead.statistics import bootstrap_median
 from tests.gpu.slice_reference import Slice, layer_states, project
 
 TP, BLOCKS, CAPACITY, POSITION = 8, 132, 8192, 4096

@@ -12,14 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from musetrace.analysis.bootstrap import RESAMPLES, Interval, bootstrap_median
 from musetrace.overhead.schedule import abba_blocks
-from musetrace.overhead.statistics import (
-    RESAMPLES,
-    Interval,
-    bootstrap_median,
-    paired,
-    verdict_of,
-)
+from musetrace.overhead.statistics import paired, verdict_of
 
 TIMES = st.lists(st.floats(-1e9, 1e9, allow_nan=False), min_size=1, max_size=25)
 
