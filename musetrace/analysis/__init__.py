@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from musetrace.analysis.answer import below_tick_spans, ignored_spans, tick_ns
 from musetrace.analysis.busy import block_busy
+from musetrace.analysis.compare import Comparison, compare
+from musetrace.analysis.difference import Rule
 from musetrace.analysis.op_timeline import op_timeline
 from musetrace.analysis.overview import launch_times, step_times
 from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_several_clocks
@@ -19,11 +21,14 @@ from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.stops import stops
 
 __all__ = [
+    "Comparison",
+    "Rule",
     "RunLike",
     "alignment_error_ns",
     "below_tick_spans",
     "block_busy",
     "clocks",
+    "compare",
     "has_several_clocks",
     "ignored_spans",
     "launch_times",

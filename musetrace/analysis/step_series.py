@@ -1,0 +1,151 @@
+"""One number for each step of a run: of every op, launch and step, and of busy and waiting time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from musetrace.analysis.answer import tick_ns
+from musetrace.analysis.instances import extents
+from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.rows import JobRows, op_and_kind
+from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.selection import Counted, LaunchColumns, Selection, StepSpans, step_spans
+
+Ints = npt.NDArray[np.int64]
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A time of each step that has it.
+
+    ``step_ns`` int64[steps] in the order of the steps; ``uncertainty_ns`` is what the clock leaves open in
+    each, None where its tick is not known; ``launches`` is in how many launches of a step of one rank the
+    thing happens (the median), and ``count`` how many times it was seen in all.
+    """
+
+    step_ns: Ints
+    uncertainty_ns: int | None
+    launches: int
+    count: int
+
+
+@dataclass
+class Pools:
+    """Values by name and step, as they come; a step's number is the median of its values."""
+
+    _values: dict[Name, dict[int, list[Ints]]] = field(default_factory=dict)
+    _launches: dict[Name, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, name: Name, step: int, values: Ints, launches: int) -> None:
+        """Add values of one (rank, step), which come from so many of its launches."""
+        self._values.setdefault(name, {}).setdefault(step, []).append(values)
+        self._launches[name].append(launches)
+
+    def series(self, tick: int | None) -> dict[Name, Series]:
+        """The series of each name, in the order in which names came."""
+        found: dict[Name, Series] = {}
+        for name, steps in self._values.items():
+            pooled = [np.concatenate(steps[step]) for step in sorted(steps)]
+            medians = np.array([median(values) for values in pooled], dtype=np.int64)
+            launches = median(np.array(self._launches[name], dtype=np.int64))
+            found[name] = Series(medians, tick, launches, sum(map(len, pooled)))
+        return found
+
+
+def median(values: Ints) -> int:
+    """The nearest-rank median of at least one integer."""
+    (found,) = nearest_rank(values, (50,))
+    return found or 0
+
+
+def op_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> dict[Name, Series]:
+    """The length of every op, by (kind of launch, op, kind of job).
+
+    A step's number is the median over ranks x launches x blocks of the time from the first begin to the last
+    end of what a block did of it in a launch. Names are in the order of the job table, then of the launches.
+    """
+    rows = JobRows(run.job_table, lambda job: op_and_kind(run.job_table, job))
+    pools = Pools()
+    for spans, kinds in spans_with_kinds(run, ranks, layer_kind):
+        _add_ops(pools, spans, kinds, rows)
+    found = pools.series(tick_ns(run))
+    order = {name: index for index, name in enumerate(rows.names)}
+    launch_kinds = {kind: index for index, kind in enumerate(dict.fromkeys(name[0] for name in found))}
+    return dict(sorted(found.items(), key=lambda it: (launch_kinds[it[0][0]], order[it[0][1], it[0][2]])))
+
+
+def spans_with_kinds(
+    run: RunLike, ranks: Collection[int], layer_kind: str | None
+) -> Iterator[tuple[StepSpans, npt.NDArray[Any]]]:
+    """The sound spans of each (rank, step) of some ranks, and the kind of each of its launches."""
+    for rank in ranks:
+        columns = LaunchColumns.of(run.launches(rank))
+        if layer_kind is not None and layer_kind not in columns.kind:
+            continue
+        for spans in step_spans(run, Selection(layer_kind=layer_kind, rank=rank), Counted()):
+            yield spans, columns.kind[columns.chosen(spans.step, layer_kind)]
+
+
+def _add_ops(pools: Pools, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobRows[tuple[str, str]]) -> None:
+    if len(spans.job) == 0:
+        return
+    row = rows.of(spans.job)
+    launches, blocks = len(spans.launch_id), int(spans.block.max()) + 1
+    per_row = launches * blocks
+    key = row * per_row + spans.launch * blocks + spans.block
+    key, begin, end = extents(key, spans.begin, spans.end, (int(row.max()) + 1) * per_row)
+    length, launch = end - begin, key // blocks % launches
+    names, kind_of_launch = np.unique(kinds.astype(str), return_inverse=True)
+    group = key // per_row * len(names) + kind_of_launch[launch]
+    order = np.argsort(group, kind="stable")
+    present, first = np.unique(group[order], return_index=True)
+    for one, members in zip(present.tolist(), np.split(order, first[1:]), strict=True):
+        op, kind = rows.names[one // len(names)]
+        name = (str(names[one % len(names)]), op, kind)
+        pools.add(name, spans.step, length[members], len(np.unique(launch[members])))
+
+
+def launch_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> dict[Name, Series]:
+    """The length of the step and of launches, and gaps to the next launch, as the overview defines them.
+
+    By ``("step", clock)``, ``("launch", kind)`` and ``("gap", kind)``; a step's number is the median over
+    ranks x launches. What the host's clock leaves open is not known.
+    """
+    device, host = Pools(), Pools()
+    for rank in ranks:
+        steps = run.steps(rank)
+        if layer_kind is None:
+            _add_steps(device, "device", steps, "base_ns", "end_ns")
+            _add_steps(host, "host", steps, "host_begin_ns", "host_end_ns")
+        _add_launches(device, LaunchColumns.of(run.launches(rank)), layer_kind)
+    found = {**device.series(tick_ns(run)), **host.series(None)}
+    return dict(sorted(found.items(), key=lambda item: ("step", "launch", "gap").index(item[0][0])))
+
+
+def _add_steps(pools: Pools, clock: str, steps: Any, first: str, last: str) -> None:
+    step, begin, end = (steps[name].to_numpy().astype(np.int64) for name in ("step", first, last))
+    for index in np.flatnonzero((begin > 0) & (end >= begin)).tolist():
+        pools.add(("step", clock), int(step[index]), (end - begin)[index : index + 1], 1)
+
+
+def _add_launches(pools: Pools, columns: LaunchColumns, layer_kind: str | None) -> None:
+    columns = columns.take(np.flatnonzero(columns.stamped))
+    length = columns.end_ns - columns.begin_ns
+    gap = columns.begin_ns[1:] - columns.end_ns[:-1]
+    followed = (np.diff(columns.step) == 0) & (np.diff(columns.launch) == 1)
+    for step in np.unique(columns.step).tolist():
+        chosen = columns.chosen(step, layer_kind)
+        for kind in dict.fromkeys(columns.kind[chosen].tolist()):
+            mine = chosen[columns.kind[chosen] == kind]
+            pools.add(("launch", kind), step, length[mine], len(mine))
+            mine = mine[mine < len(gap)]
+            mine = mine[followed[mine]]
+            if len(mine):
+                pools.add(("gap", kind), step, gap[mine], len(mine))

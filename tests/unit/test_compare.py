@@ -1,0 +1,348 @@
+"""Two runs compared: against a slow oracle, on planted differences, and where nothing may be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from musetrace import analysis
+from musetrace.analysis.bootstrap import RESAMPLES, _median_places, median_difference
+from musetrace.analysis.busy_and_wait import busy_and_wait
+from musetrace.analysis.difference import verdict
+from musetrace.errors import AnalysisError
+from tests.unit import compare_oracle as oracle
+from tests.unit.analysis_traces import runs
+from tests.unit.fake_run import FakeRun, Job, Launch, Span, job, small_table
+
+INTS = st.lists(st.integers(-1000, 1000), min_size=1, max_size=20)
+
+
+@given(runs(), runs())
+@settings(max_examples=150, deadline=None)
+def test_medians_differences_and_what_is_in_one_run_are_the_oracles(a: FakeRun, b: FakeRun) -> None:
+    ranks = [rank for rank in a.ranks if rank in b.ranks]
+    of_a, of_b = oracle.ops(a, ranks), oracle.ops(b, ranks)
+    if not set(of_a) & set(of_b):
+        with pytest.raises(AnalysisError, match="nothing to compare"):
+            analysis.compare(a, b)
+        return
+    found = analysis.compare(a, b)
+    rows = {(row["launch"], row["op"], row["kind"]): row for row in found.ops.to_pylist()}
+    assert set(rows) == set(of_a) & set(of_b)
+    for name, row in rows.items():
+        first, second = of_a[name], of_b[name]
+        medians = [oracle.middle(list(of["times"].values())) for of in (first, second)]
+        assert [row["a_ns"], row["b_ns"]] == medians
+        assert row["difference_ns"] == medians[1] - medians[0]
+        assert (row["n_a"], row["n_b"], row["launches_a"], row["launches_b"]) == (
+            first["n"], second["n"], first["launches"], second["launches"],
+        )  # fmt: skip
+        assert row["per_step_ns"] == (medians[1] - medians[0]) * first["launches"]
+        assert (row["steps_a"], row["steps_b"]) == (len(first["times"]), len(second["times"]))
+        known = a.tick_ns is not None and b.tick_ns is not None
+        assert row["uncertainty_ns"] == ((a.tick_ns or 0) + (b.tick_ns or 0) if known else None)
+        assert row["verdict"] == "cannot tell"  # these runs have one or two steps
+    only = {(row["run"], row["launch"], row["op"], row["kind"]) for row in found.only.to_pylist()}
+    assert only == {("a", *x) for x in set(of_a) - set(of_b)} | {("b", *x) for x in set(of_b) - set(of_a)}
+
+
+@given(runs(), runs())
+@settings(max_examples=100, deadline=None)
+def test_steps_launches_and_gaps_are_the_oracles(a: FakeRun, b: FakeRun) -> None:
+    ranks = [rank for rank in a.ranks if rank in b.ranks]
+    assume(set(oracle.ops(a, ranks)) & set(oracle.ops(b, ranks)))
+    rows = {(row["what"], row["of"]): row for row in analysis.compare(a, b).times.to_pylist()}
+    of_a, of_b = oracle.times(a, ranks), oracle.times(b, ranks)
+    assert set(rows) == set(of_a) & set(of_b)
+    for name, row in rows.items():
+        medians = [oracle.middle(list(of[name].values())) for of in (of_a, of_b)]
+        assert [row["a_ns"], row["b_ns"]] == medians, name
+
+
+@given(runs())
+@settings(max_examples=150, deadline=None)
+def test_busy_and_waiting_time_are_the_oracles(run: FakeRun) -> None:
+    found = busy_and_wait(run, run.ranks, None)
+    expected = oracle.busy_and_wait(run, list(run.ranks))
+    assert set(found) == set(expected)
+    for name, (means, uncertainty) in expected.items():
+        assert found[name].step_ns.tolist() == [means[step] for step in sorted(means)]
+        assert found[name].uncertainty_ns == uncertainty
+
+
+@given(INTS, INTS, st.integers(0, 3))
+def test_an_interval_holds_the_difference_and_turns_with_the_sign(
+    a: list[int], b: list[int], seed: int
+) -> None:
+    first, second = np.array(a), np.array(b)
+    off, low, high = median_difference(first, second, seed)
+    assert off == sorted(b)[math.ceil(len(b) / 2) - 1] - sorted(a)[math.ceil(len(a) / 2) - 1]
+    assert min(b) - max(a) <= low <= off <= high <= max(b) - min(a)
+    assert median_difference(first, second, seed) == (off, low, high)
+    assert median_difference(first + 7, second + 7, seed) == (off, low, high)
+
+
+def test_an_interval_of_few_values_is_the_one_that_both_exact_ones_make() -> None:
+    # Of six values the exact interval has all of them in it: 10 to 15 about 12, and 20 to 25 about 22.
+    a, b = np.arange(10, 16), np.arange(20, 26)
+    off, low, high = median_difference(a, b)
+    assert (off, low, high) == (10, math.floor(10 - math.hypot(2, 3)), math.ceil(10 + math.hypot(3, 2)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 10, 101])
+def test_places_of_resampled_medians_have_their_exact_chances(count: int) -> None:
+    places = _median_places(count, np.random.default_rng(5))
+    rank = (count + 1) // 2
+    for place in range(count):
+        share = (place + 1) / count
+        # The median lies at this place or below it when at least `rank` of the draws do.
+        chance = sum(
+            math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(rank, count + 1)
+        )
+        error = math.sqrt(max(chance * (1 - chance), 0) / RESAMPLES)
+        assert abs(np.mean(places <= place) - chance) <= 5 * error + 1e-9
+
+
+@given(
+    st.integers(-50, 50), st.integers(0, 50), st.integers(0, 50), st.sampled_from([None, 0, 2, 40, 64]),
+    st.integers(0, 64),
+)  # fmt: skip
+def test_a_verdict_is_never_from_less_than_the_clocks(
+    off: int, below: int, above: int, tick: int | None, extra: int
+) -> None:
+    band = None if tick is None else tick + extra
+    found = verdict(off, off - below, off + above, tick, band)
+    if tick is None or abs(off) < tick or tick == 0:
+        assert found in ("same", "cannot tell")
+    if found == "slower":
+        assert off - below > 0
+    if found == "faster":
+        assert off + above < 0
+    if found == "same":
+        assert band is not None
+        assert all(abs(at) <= band for at in (off - below, off, off + above))
+
+
+TABLE = small_table()
+LAUNCHES = 3
+
+
+def planted(
+    *,
+    steps: int = 12,
+    seed: int = 0,
+    tick_ns: int | None = 1,
+    ranks: tuple[int, ...] = (0, 1),
+    **lengths: int,
+) -> FakeRun:
+    """``LAUNCHES`` launches a step; jobs one after the other, of ``lengths`` ns with a noise of 0.5 %."""
+    rng = np.random.default_rng(seed)
+    launches, spans = [], []
+    names = [one.name for one in TABLE.jobs]
+    for rank in ranks:
+        for step in range(steps):
+            for launch in range(LAUNCHES):
+                begin, end = 100_000 * launch + 10, 0
+                for block in range(2):
+                    at = begin
+                    for name, length in lengths.items():
+                        dur = round(length * (1 + 0.005 * float(rng.uniform(-1, 1))))
+                        spans.append(Span(rank, step, launch, block, names.index(name), at, dur))
+                        at += dur
+                    end = max(end, at)
+                launches.append(Launch(rank, step, launch, launch, "sliding", begin, end, 2))
+    return FakeRun(launches, spans, 2, ranks, tick_ns=tick_ns)
+
+
+LENGTHS = {"a_compute": 20_000, "b_compute": 10_000, "b_send": 3000, "stop1_wait_ranks": 5000}
+
+
+def verdicts(found: analysis.Comparison) -> dict[tuple[str, str], str]:
+    return {(row["op"], row["kind"]): row["verdict"] for row in found.ops.to_pylist()}
+
+
+@given(runs())
+@settings(max_examples=60, deadline=None)
+def test_a_run_beside_itself_is_nowhere_faster_or_slower(run: FakeRun) -> None:
+    assume(oracle.ops(run, list(run.ranks)))
+    found = analysis.compare(run, run)
+    for table in (found.times, found.ops):
+        assert set(table["verdict"].to_pylist()) <= {"same", "cannot tell"}
+        assert set(table["difference_ns"].to_pylist()) == {0}
+    assert (found.only.num_rows, found.saved.num_rows) == (0, 0)
+
+
+def test_steady_runs_of_one_program_are_the_same() -> None:
+    found = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **LENGTHS))
+    assert set(verdicts(found).values()) == {"same"}
+    assert {row["verdict"] for row in found.times.to_pylist() if row["of"] == "sliding"} == {"same"}
+
+
+def test_an_op_that_is_a_tenth_slower_is_found_with_its_size_and_what_it_means_for_the_step() -> None:
+    slower = {**LENGTHS, "a_compute": 22_000, "b_send": 3300}
+    found = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **slower))
+    first, second, *rest = found.ops.to_pylist()
+    assert (first["op"], first["kind"], first["verdict"]) == ("a", "compute", "slower")
+    assert (second["op"], second["kind"], second["verdict"]) == ("b", "send", "slower")
+    assert {row["verdict"] for row in rest} == {"same"}
+    assert first["share"] == pytest.approx(0.1, abs=0.01)
+    assert first["low_ns"] <= 2000 <= first["high_ns"]
+    assert first["per_step_ns"] == LAUNCHES * first["difference_ns"]
+    (launch,) = (row for row in found.times.to_pylist() if row["what"] == "launch")
+    assert launch["verdict"] == "slower"
+    assert launch["difference_ns"] == pytest.approx(2300, rel=0.1)
+    back = analysis.compare(planted(seed=2, **slower), planted(seed=1, **LENGTHS))
+    assert verdicts(back)["a", "compute"] == "faster"
+
+
+@pytest.mark.parametrize(("tick_ns", "told"), [(1000, "slower"), (1001, "same"), (1500, "same")])
+def test_a_difference_below_both_ticks_is_never_told(tick_ns: int, told: str) -> None:
+    # Exactly 2,000 ns more in each step: both clocks leave 2 * tick open.
+    def run(length: int) -> FakeRun:
+        launches = [Launch(0, step, 0, 0, "sliding", 0, length, 1) for step in range(9)]
+        spans = [Span(0, step, 0, 0, 2, 0, length) for step in range(9)]
+        return FakeRun(launches, spans, 1, (0,), tick_ns=tick_ns)
+
+    assert verdicts(analysis.compare(run(20_000), run(22_000)))["a", "compute"] == told
+
+
+@pytest.mark.parametrize(("steps", "tick_ns"), [(5, 1), (12, None)])
+def test_few_steps_or_a_clock_of_unknown_tick_tell_nothing(steps: int, tick_ns: int | None) -> None:
+    a = planted(steps=steps, tick_ns=tick_ns, **LENGTHS)
+    b = planted(steps=steps, tick_ns=tick_ns, **{**LENGTHS, "a_compute": 40_000})
+    found = analysis.compare(a, b)
+    assert set(verdicts(found).values()) == {"cannot tell"}
+    assert any("tell nothing" in one or "nothing can be told" in one for one in found.warnings)
+
+
+def test_saved_time_that_became_waiting_is_said() -> None:
+    faster = {**LENGTHS, "a_compute": 16_000, "stop1_wait_ranks": 9000}
+    (row,) = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **faster)).saved.to_pylist()
+    assert (row["launch"], row["ops"], row["waits"]) == ("sliding", ["a"], ["stop1"])
+    assert row["saved_ns"] == pytest.approx(4000, rel=0.1)
+    assert row["waits_grew_ns"] == pytest.approx(4000, rel=0.1)
+    assert row["verdict"] == "turned into waiting"
+
+
+@pytest.mark.parametrize(
+    ("wait", "said"), [(5000, "did not turn into waiting"), (7000, "partly turned into waiting")]
+)
+def test_saved_time_that_stayed_saved_is_said(wait: int, said: str) -> None:
+    faster = {**LENGTHS, "a_compute": 16_000, "stop1_wait_ranks": wait}
+    (row,) = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **faster)).saved.to_pylist()
+    assert row["verdict"] == said
+
+
+def test_ranks_that_only_one_run_has_are_left_out_and_said() -> None:
+    found = analysis.compare(planted(ranks=(0, 1), **LENGTHS), planted(ranks=(0,), **LENGTHS))
+    assert found.ranks == (0,)
+    assert {row["n_a"] for row in found.ops.to_pylist()} == {12 * LAUNCHES * 2}
+    assert "ranks: 0, 1 in A, 0 in B" in found.warnings
+
+
+class Conditions(FakeRun):
+    """A run with conditions and losses of its own."""
+
+    said: dict[str, Any]
+    lost: dict[str, int]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return {**super().manifest, **self.said}
+
+    @property
+    def losses(self) -> dict[str, Any]:
+        return {**super().losses, **self.lost}
+
+
+def with_conditions(said: dict[str, Any], lost: dict[str, int]) -> Conditions:
+    plain = planted(**LENGTHS)
+    run = Conditions(plain.all_launches, plain.all_spans, plain.blocks, plain.ranks)
+    run.said, run.lost = said, lost
+    return run
+
+
+def test_every_condition_that_differs_is_a_warning() -> None:
+    a = {
+        "device": {"name": "H200", "driver": "580"},
+        "model": {"name": "mini", "seed": 0},
+        "build": {"stop4": "sumsq"},
+        "stamps": "register",
+        "routing": "uniform",
+    }
+    b = {
+        "device": {"name": "H200", "driver": "590"},
+        "clock": {"name": "test", "tick_ns": 32},
+        "model": {"name": "mini", "seed": 1},
+        "build": {"stop4": "gather"},
+        "stamps": "store",
+    }
+    found = analysis.compare(with_conditions(a, {}), with_conditions(b, {"lost_launches": 3}))
+    assert set(found.warnings) == {
+        "device driver: 580 in A, 590 in B",
+        "clock tick_ns: 1 in A, 32 in B",
+        "model seed: 0 in A, 1 in B",
+        "build stop4: sumsq in A, gather in B",
+        "stamps: register in A, store in B",
+        "routing: uniform in A, not known in B",
+        "B lost lost_launches 3",
+    }
+    assert analysis.compare(with_conditions(a, {}), with_conditions(a, {})).warnings == ()
+
+
+def test_blocks_layers_and_job_tables_that_differ_are_warnings() -> None:
+    a, b = planted(**LENGTHS), planted(**LENGTHS)
+    b.all_launches = [x._replace(layer=0) for x in b.all_launches]
+    b.blocks, b.job_table = 3, replace(b.job_table, name="other")
+    assert analysis.compare(a, b).warnings == (
+        "blocks: 2 in A, 3 in B",
+        "layers: 3 sliding in A, 1 sliding in B",
+        "job table: small in A, other in B",
+    )
+
+
+def renamed(run: FakeRun) -> FakeRun:
+    jobs: tuple[Job, ...] = tuple(job(f"x_{one.name}", f"x_{one.op}", one.kind) for one in TABLE.jobs)
+    return replace(run, job_table=replace(run.job_table, jobs=jobs))
+
+
+EMPTY = FakeRun([], [], blocks=2, ranks=(0, 1))
+SOME = planted(**LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "scope", "said"),
+    [
+        (SOME, EMPTY, {}, "B has no span"),
+        (EMPTY, SOME, {}, "A has no span"),
+        (EMPTY, replace(EMPTY, ranks=()), {}, "no rank in common: A has 0, 1, B has none"),
+        (
+            planted(**LENGTHS),
+            planted(**LENGTHS),
+            {"rank": 4},
+            "rank 4 is not in both: A has 0, 1, B has 0, 1",
+        ),
+        (
+            planted(**LENGTHS),
+            planted(**LENGTHS),
+            {"layer_kind": "x"},
+            "A has no span in launches of kind 'x'",
+        ),
+        (
+            planted(a_compute=9, steps=1),
+            renamed(planted(a_compute=9, steps=1)),
+            {},
+            "no op in common: A has sliding/a/compute, B has sliding/x_a/compute",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(a: FakeRun, b: FakeRun, scope: dict[str, Any], said: str) -> None:
+    with pytest.raises(AnalysisError) as refused:
+        analysis.compare(a, b, **scope)
+    assert str(refused.value) == f"nothing to compare: {said}"
