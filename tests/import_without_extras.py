@@ -19,7 +19,7 @@ from types import ModuleType
 
 REFUSED = {"torch", "dash", "plotly", "flask", "transformers", "triton"}
 NEEDS_AN_EXTRA = {"musetrace.muse", "musetrace.dashboard", "musetrace.overhead.built_in", "musetrace.triton"}
-VERBS = ("record", "report", "view", "overhead", "probe", "info", "check")
+VERBS = ("record", "report", "compare", "view", "overhead", "probe", "info", "check")
 
 
 class Refuse(importlib.abc.MetaPathFinder):

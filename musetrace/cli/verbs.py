@@ -21,6 +21,9 @@ class Verb:
 VERBS = {
     "record": Verb("musetrace.cli.record", "RecordCommand", "record a decode step, or a program of yours"),
     "report": Verb("musetrace.cli.report", "ReportCommand", "print where the time of a run went"),
+    "compare": Verb(
+        "musetrace.cli.compare", "CompareCommand", "print what is faster or slower in run B than in run A"
+    ),
     "view": Verb("musetrace.cli.view", "ViewCommand", "show a run in the browser"),
     "overhead": Verb(
         "musetrace.cli.overhead",

@@ -1,0 +1,108 @@
+"""``musetrace compare``: what is faster or slower in run B than in run A."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from musetrace import analysis
+from musetrace.cli.command import EXIT_INCOMPLETE, Command, add_json_option, exit_code_of
+from musetrace.cli.compare_limit import Limit
+from musetrace.cli.compare_markdown import markdown
+from musetrace.cli.compare_page import page
+from musetrace.cli.junit import junit
+from musetrace.cli.output import add_width_option, print_json, print_lines, screen_of
+from musetrace.cli.written_file import check_folder, write_text
+from musetrace.errors import UsageError
+from musetrace.store import Run, open_run
+
+_BAND = 0.01
+
+
+class CompareCommand(Command):
+    """Conditions that differ first, then step and launches, ops, waiting, ops of one run."""
+
+    name = "compare"
+    help = "print what is faster or slower in run B than in run A"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the runs, what of them, and what is written for CI."""
+        parser.add_argument("a", metavar="A", help="the run to compare with")
+        parser.add_argument("b", metavar="B", help="the run that may be faster or slower")
+        parser.add_argument("--kind", help="only launches of this kind, or of this kernel")
+        parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+        parser.add_argument(
+            "--band", metavar="P%", help="two times within this share of A's are the same (default 1%%)"
+        )
+        parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
+        parser.add_argument(
+            "--fail-over",
+            metavar="P%",
+            help="exit with 3 when the step, a launch or an op (no wait) is slower by more than this for "
+            "certain: the whole interval lies above it",
+        )
+        parser.add_argument("--md", metavar="FILE", help="also write the comparison as Markdown")
+        parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML; needs --fail-over")
+        add_width_option(parser)
+        add_json_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Compare, print and write; 3 when a run is incomplete or a limit was passed."""
+        screen = screen_of(args)
+        limit = None if args.fail_over is None else Limit(share_of("--fail-over", args.fail_over))
+        rule = analysis.Rule(
+            _BAND if args.band is None else share_of("--band", args.band), _checked_seed(args.seed)
+        )
+        if args.junit is not None and limit is None:
+            raise UsageError("--junit needs --fail-over, without which nothing can fail: add --fail-over 2%")
+        for file in filter(None, (args.md, args.junit)):
+            check_folder(Path(file))
+        a, b = open_run(args.a), open_run(args.b)
+        found = analysis.compare(a, b, layer_kind=args.kind, rank=args.rank, rule=rule)
+        lines = page(a, b, found, limit, screen)
+        if args.md is not None:
+            write_text(Path(args.md), markdown(str(a.path), str(b.path), found, limit))
+        if args.junit is not None and limit is not None:
+            write_text(Path(args.junit), junit(str(a.path), str(b.path), found, limit))
+        if args.json:
+            print_json(document(a, b, found, limit))
+        else:
+            print_lines(lines)
+        if limit is not None and limit.passed(found):
+            return EXIT_INCOMPLETE
+        return max(exit_code_of(a.verdict), exit_code_of(b.verdict))
+
+
+def share_of(option: str, text: str) -> float:
+    """``2%`` as 0.02. Raises UsageError for anything that is no percentage of 0 to 1000 %."""
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent <= 1000:
+        raise UsageError(f"{option} {text!r} is no percentage: give one like 2%")
+    return percent / 100
+
+
+def _checked_seed(seed: int) -> int:
+    if seed < 0:
+        raise UsageError(f"--seed {seed} is negative: give 0 or more")
+    return seed
+
+
+def document(a: Run, b: Run, found: analysis.Comparison, limit: Limit | None) -> dict[str, Any]:
+    """The comparison as JSON: every table's rows, times in ns, B minus A."""
+    tables = ("times", "ops", "only", "waiting", "saved")
+    return {
+        "a": {"run": str(a.path), "verdict": a.verdict, "losses": a.losses},
+        "b": {"run": str(b.path), "verdict": b.verdict, "losses": b.losses},
+        "warnings": list(found.warnings),
+        "ranks": list(found.ranks),
+        "band": found.rule.band,
+        "seed": found.rule.seed,
+        "fail_over": None if limit is None else limit.share,
+        "failures": [] if limit is None else [list(name) for name in limit.passed(found)],
+        **{name: getattr(found, name).to_pylist() for name in tables},
+    }
