@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from musetrace.analysis import Comparison
@@ -27,11 +28,13 @@ def rule_sentence(found: Comparison) -> str:
 
 
 def count_sentence(found: Comparison) -> str:
-    """How many ops there are of each verdict, and how many by chance."""
+    """How many ops there are of each verdict, and how many by chance: the intervals are 95 % ones."""
     verdicts = found.ops["verdict"].to_pylist()
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts))
     told = sum(map(is_told, found.ops.to_pylist()))
-    chance = f"; of so many, about {round(_BY_CHANCE * len(verdicts))} may be told by chance" if told else ""
+    chance = (
+        f"; of so many, up to {math.ceil(_BY_CHANCE * len(verdicts))} may be told by chance" if told else ""
+    )
     return f"ops: {counts}{chance}"
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from musetrace.cli import main
+from musetrace.cli.compare_limit import Limit
 from tests.builders import build_run, build_run_from_text, launches_from_text, small_table
 
 Out = pytest.CaptureFixture[str]
@@ -78,10 +79,8 @@ def test_json_has_every_table_and_finds_what_was_planted(here: Path, capsys: Out
     assert (first["steps_a"], first["n_a"]) == (STEPS, STEPS * LAUNCHES * BLOCKS)
     assert [row["verdict"] for row in document["ops"][1:]] == ["same"]
     assert document["warnings"] == []
-    assert {(row["what"], row["of"]) for row in document["times"]} >= {
-        ("step", "device"),
-        ("launch", "sliding"),
-    }
+    times = {(row["what"], row["of"]) for row in document["times"]}
+    assert times == {("step", "device"), ("step", "host"), ("launch", "sliding"), ("gap", "sliding")}
     assert (document["fail_over"], document["failures"], document["ranks"]) == (None, [], [0])
 
 
@@ -113,6 +112,13 @@ def test_the_exit_code_is_3_where_something_is_slower_by_more_than_the_limit(
     document = json.loads(compare(capsys, *runs, "--json", "--fail-over", limit, code=code))
     failures = [tuple(name) for name in document["failures"]]
     assert (("sliding", "norm", "compute") in failures) == (code == 3)
+
+
+def test_a_limit_is_passed_by_the_whole_interval_and_not_by_its_middle() -> None:
+    row = {"verdict": "slower", "a_ns": 1000, "difference_ns": 40, "low_ns": 20, "high_ns": 60}
+    assert not Limit(0.02).is_passed(row)
+    assert Limit(0.02).is_passed({**row, "low_ns": 21})
+    assert not Limit(0.02).is_passed({**row, "low_ns": 21, "verdict": "cannot tell"})
 
 
 def test_two_recordings_of_one_program_pass_a_limit_of_nothing(here: Path, capsys: Out) -> None:

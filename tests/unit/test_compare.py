@@ -212,10 +212,12 @@ def test_a_difference_below_both_ticks_is_never_told(tick_ns: int, told: str) ->
     assert verdicts(analysis.compare(run(20_000), run(22_000)))["a", "compute"] == told
 
 
-@pytest.mark.parametrize(("steps", "tick_ns"), [(5, 1), (12, None)])
-def test_few_steps_or_a_clock_of_unknown_tick_tell_nothing(steps: int, tick_ns: int | None) -> None:
-    a = planted(steps=steps, tick_ns=tick_ns, **LENGTHS)
-    b = planted(steps=steps, tick_ns=tick_ns, **{**LENGTHS, "a_compute": 40_000})
+@pytest.mark.parametrize(("steps", "tick_ns"), [((5, 5), 1), ((5, 12), 1), ((12, 5), 1), ((12, 12), None)])
+def test_few_steps_or_a_clock_of_unknown_tick_tell_nothing(
+    steps: tuple[int, int], tick_ns: int | None
+) -> None:
+    a = planted(steps=steps[0], tick_ns=tick_ns, **LENGTHS)
+    b = planted(steps=steps[1], tick_ns=tick_ns, **{**LENGTHS, "a_compute": 40_000})
     found = analysis.compare(a, b)
     assert set(verdicts(found).values()) == {"cannot tell"}
     assert any("tell nothing" in one or "nothing can be told" in one for one in found.warnings)
