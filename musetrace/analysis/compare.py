@@ -45,8 +45,8 @@ class Comparison:
     ``times``: the step by each clock, and by kind of launch its length and the gap to the next. ``ops``: by
     (kind of launch, op, kind of job), told differences first, by what they mean for the step. ``only``: ops
     of one run. ``waiting``: busy and waiting time per block and launch of each op; ``saved``: what became of
-    saved time. ``warnings``: what is unlike in the runs, a sentence each. ``ranks``: those that were
-    compared.
+    saved time. ``warnings``: what is unlike in the runs, a sentence each. ``ranks`` and
+    ``layer_kind``: what was compared, None for all kinds.
     """
 
     times: pa.Table
@@ -56,6 +56,7 @@ class Comparison:
     saved: pa.Table
     warnings: tuple[str, ...]
     ranks: tuple[int, ...]
+    layer_kind: str | None
     rule: Rule
 
 
@@ -70,7 +71,8 @@ def compare(
     ranks = _common_ranks(a, b, rank)
     of_a, of_b = op_series(a, ranks, layer_kind), op_series(b, ranks, layer_kind)
     _check_ops(of_a, of_b, layer_kind)
-    waiting = waiting_rows(busy_and_wait(a, ranks, layer_kind), busy_and_wait(b, ranks, layer_kind), rule)
+    waiting_a, waiting_b = busy_and_wait(a, ranks, layer_kind), busy_and_wait(b, ranks, layer_kind)
+    waiting = waiting_rows(waiting_a, waiting_b, rule)
     times = _differences(
         launch_series(a, ranks, layer_kind), launch_series(b, ranks, layer_kind), _TIME_FIELDS, rule
     )
@@ -83,6 +85,7 @@ def compare(
         saved=_table(saved_rows(waiting), SAVED_FIELDS),
         warnings=tuple(unlike(a, b)),
         ranks=ranks,
+        layer_kind=layer_kind,
         rule=rule,
     )
 

@@ -100,6 +100,7 @@ def document(a: Run, b: Run, found: analysis.Comparison, limit: Limit | None) ->
         "b": {"run": str(b.path), "verdict": b.verdict, "losses": b.losses},
         "warnings": list(found.warnings),
         "ranks": list(found.ranks),
+        "kind": found.layer_kind,
         "band": found.rule.band,
         "seed": found.rule.seed,
         "fail_over": None if limit is None else limit.share,

@@ -32,6 +32,10 @@ def page(a: Run, b: Run, found: Comparison, limit: Limit | None, screen: Screen)
     for label, run in (("A", a), ("B", b)):
         text = f"{screen.shown(run.path)} is {run.verdict}; losses: {loss_summary(run)}"
         lines += labelled(label, text, screen)
+    scope = f"ranks {', '.join(map(str, found.ranks))}"
+    if found.layer_kind is not None:
+        scope += f", launches of kind {screen.shown(found.layer_kind)}"
+    lines += labelled("of", scope, screen, most_lines=2)
     for warning in found.warnings:
         lines += labelled("warning", screen.shown(warning), screen)
     lines += ["", *difference_lines(found.times.to_pylist(), {"what": "time", "of": "of"}, screen)]

@@ -92,6 +92,13 @@ def test_no_line_of_the_page_is_wider_than_asked_for(here: Path, capsys: Out, wi
     assert "ops: 1 slower, 1 same" in "\n".join(lines)
 
 
+def test_the_page_says_what_was_compared(here: Path, capsys: Out) -> None:
+    assert re.search(r"^of +ranks 0$", compare(capsys, "a", "b"), re.MULTILINE)
+    page = compare(capsys, "a", "b", "--rank", "0", "--kind", "sliding")
+    assert re.search(r"^of +ranks 0, launches of kind sliding$", page, re.MULTILINE)
+    assert re.search(r"^step +device", page, re.MULTILINE) is None
+
+
 def test_saved_time_that_became_waiting_is_a_sentence(here: Path, capsys: Out) -> None:
     build(here / "c", norm=16_000, wait=12_000, seed=4)
     page = compare(capsys, "a", "c", "--width", "200")
