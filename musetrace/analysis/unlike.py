@@ -45,7 +45,7 @@ def _short(value: Any) -> str:
 
 def _ranks(run: RunLike) -> str:
     shown = [str(rank) for rank in run.ranks]
-    return ", ".join(shown[:8]) + (", ..." if len(shown) > 8 else "") if shown else "none"
+    return " ".join(shown[:8]) + (" ..." if len(shown) > 8 else "") if shown else "none"
 
 
 def _blocks(run: RunLike) -> str:
@@ -75,6 +75,6 @@ def _lacks(run: RunLike) -> Iterator[str]:
         yield f"lacks {len(missing)} ranks: {', '.join(map(str, missing[:8]))}"
     steps = max((len(run.step_ids(rank)) for rank in run.ranks), default=0)
     if steps < LEAST_VALUES:
-        yield f"has {steps} steps: fewer than {LEAST_VALUES} tell nothing"
+        yield f"has {steps} {'step' if steps == 1 else 'steps'}: fewer than {LEAST_VALUES} tell nothing"
     if tick_ns(run) is None:
         yield "has a clock of unknown tick: nothing can be told"

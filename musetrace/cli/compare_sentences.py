@@ -28,14 +28,12 @@ def rule_sentence(found: Comparison) -> str:
 
 
 def count_sentence(found: Comparison) -> str:
-    """How many ops there are of each verdict, and how many by chance: the intervals are 95 % ones."""
+    """How many ops there are of each verdict, and how many 95 % intervals tell by chance."""
     verdicts = found.ops["verdict"].to_pylist()
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts))
-    told = sum(map(is_told, found.ops.to_pylist()))
-    chance = (
-        f"; of so many, up to {math.ceil(_BY_CHANCE * len(verdicts))} may be told by chance" if told else ""
-    )
-    return f"ops: {counts}{chance}"
+    by_chance = math.ceil(_BY_CHANCE * len(verdicts))
+    told = any(map(is_told, found.ops.to_pylist()))
+    return f"ops: {counts}" + (f"; the steps' chance alone tells up to {by_chance}" if told else "")
 
 
 def saved_sentence(row: dict[str, Any]) -> str:

@@ -245,7 +245,7 @@ def test_ranks_that_only_one_run_has_are_left_out_and_said() -> None:
     found = analysis.compare(planted(ranks=(0, 1), **LENGTHS), planted(ranks=(0,), **LENGTHS))
     assert found.ranks == (0,)
     assert {row["n_a"] for row in found.ops.to_pylist()} == {12 * LAUNCHES * 2}
-    assert "ranks: 0, 1 in A, 0 in B" in found.warnings
+    assert "ranks: 0 1 in A, 0 in B" in found.warnings
 
 
 class Conditions(FakeRun):
