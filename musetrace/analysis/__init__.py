@@ -13,6 +13,8 @@ from musetrace.analysis.answer import below_tick_spans, ignored_spans, tick_ns
 from musetrace.analysis.busy import block_busy
 from musetrace.analysis.compare import Comparison, compare
 from musetrace.analysis.difference import Rule
+from musetrace.analysis.idle import idle
+from musetrace.analysis.idle_after import idle_after
 from musetrace.analysis.op_timeline import op_timeline
 from musetrace.analysis.overview import launch_times, step_times
 from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_several_clocks
@@ -30,6 +32,8 @@ __all__ = [
     "clocks",
     "compare",
     "has_several_clocks",
+    "idle",
+    "idle_after",
     "ignored_spans",
     "launch_times",
     "op_timeline",

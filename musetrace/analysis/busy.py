@@ -13,7 +13,14 @@ from musetrace.analysis.clock_quality import sum_uncertainty_ns
 from musetrace.analysis.intervals import newly_covered, opens_piece, sorted_axis
 from musetrace.analysis.rows import BUSY_KINDS, LOADING_KINDS, WAITING_KINDS, jobs_of_kinds
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, chosen_ranks, step_spans
+from musetrace.analysis.selection import (
+    Counted,
+    Selection,
+    StepSpans,
+    chosen_ranks,
+    counted_blocks,
+    step_spans,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -106,9 +113,7 @@ class _Totals:
     def add(self, spans: StepSpans, blocks: int, classes: _KindClasses) -> None:
         """Add the launches of one step."""
         walls = spans.launch_end - spans.launch_begin
-        whole = spans.launch_blocks >= spans.launch_grid
-        counted = whole[:, None] & (np.arange(blocks) < spans.launch_grid[:, None])
-        counted[spans.launch, spans.block] = True
+        counted = counted_blocks(spans, blocks)
         self.launches[:] += counted.sum(axis=0)
         self.wall[:] += walls @ counted
         begin = np.clip(spans.begin - spans.launch_begin[spans.launch], 0, walls[spans.launch])

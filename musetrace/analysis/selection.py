@@ -62,6 +62,19 @@ class StepSpans:
     job: Ints
     launch: Ints
     block: Ints
+    warp: Ints  # 255 where the block owns the job
+    iteration: Ints  # 0 where jobs have one instance only
+
+
+def counted_blocks(spans: StepSpans, blocks: int) -> npt.NDArray[np.bool_]:
+    """bool[launches, blocks]: the blocks of each launch that an answer is about.
+
+    Those that left a sound span; all of its grid where every block of the launch reported.
+    """
+    whole = spans.launch_blocks >= spans.launch_grid
+    counted: npt.NDArray[np.bool_] = whole[:, None] & (np.arange(blocks) < spans.launch_grid[:, None])
+    counted[spans.launch, spans.block] = True
+    return counted
 
 
 def chosen_ranks(run: RunLike, selection: Selection) -> tuple[int, ...]:
@@ -78,18 +91,41 @@ def step_spans(run: RunLike, selection: Selection, counted: Counted) -> Iterator
 
     Raises AnalysisError for a rank, step or layer kind that the run does not have.
     """
+    launches = _launches(run, selection)
+    for rank in launches:
+        bases = step_bases(run.steps(rank))
+        for step in _steps(run, selection, rank):
+            chosen = launches[rank].chosen(step, selection.layer_kind)
+            if len(chosen):
+                yield _load(run, rank, step, bases[step], launches[rank].take(chosen), counted)
+
+
+def spans_by_step(run: RunLike, selection: Selection, counted: Counted) -> Iterator[list[StepSpans]]:
+    """The same spans, all ranks of a step together; a rank without a launch in it is left out."""
+    launches = _launches(run, selection)
+    bases = {rank: step_bases(run.steps(rank)) for rank in launches}
+    for step in sorted({step for rank in launches for step in _steps(run, selection, rank)}):
+        found = []
+        for rank in launches:
+            chosen = launches[rank].chosen(step, selection.layer_kind)
+            if len(chosen):
+                of_step = launches[rank].take(chosen)
+                found.append(_load(run, rank, step, bases[rank][step], of_step, counted))
+        if found:
+            yield found
+
+
+def _launches(run: RunLike, selection: Selection) -> dict[int, LaunchColumns]:
+    """The launches of each rank in scope, checked against what was asked for."""
     ranks = chosen_ranks(run, selection)
     launches = {rank: LaunchColumns.of(run.launches(rank)) for rank in ranks}
     check_step(run, ranks, selection.step)
     _check_kind(launches, selection)
-    for rank in ranks:
-        bases = step_bases(run.steps(rank))
-        for step in run.step_ids(rank):
-            if selection.step is not None and step != selection.step:
-                continue
-            chosen = launches[rank].chosen(step, selection.layer_kind)
-            if len(chosen):
-                yield _load(run, rank, step, bases[step], launches[rank].take(chosen), counted)
+    return launches
+
+
+def _steps(run: RunLike, selection: Selection, rank: int) -> list[int]:
+    return [step for step in run.step_ids(rank) if selection.step in (None, step)]
 
 
 def step_bases(steps: pa.Table) -> dict[int, int]:
@@ -164,7 +200,16 @@ def _load(
         job=job,
         launch=launch[keep],
         block=_column(batch, "block")[keep].astype(np.int64),
+        warp=_column(batch, "warp")[keep].astype(np.int64),
+        iteration=_iterations(batch)[keep],
     )
+
+
+def _iterations(batch: pa.RecordBatch) -> Ints:
+    if "iteration" in batch.schema.names:
+        values: Ints = _column(batch, "iteration").astype(np.int64)
+        return values
+    return np.zeros(batch.num_rows, dtype=np.int64)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.fake_run import BASE_NS, SMALL_JOBS, UNKNOWN_JOB, FakeRun, Launch, Span
 
 KINDS = ("sliding", "global")
+# Waits with the jobs that they await, and some that are busy.
+WAITING = (0, 1, 1, 2, 3, 6, 7, 8, 8, 12, 12, 13)
 JOBS = (*range(len(SMALL_JOBS)), UNKNOWN_JOB)
 
 
@@ -35,11 +37,14 @@ def spans(draw: st.DrawFn, of: list[Launch], blocks: int) -> list[Span]:
     if not of:
         return []
     # Few jobs at few times, so that the cases that matter (ties, one op on several ranks) come often.
-    jobs = draw(st.sampled_from([JOBS, (2, 3, UNKNOWN_JOB), (7, 8), (0, 2, 4, 5, 6, 10), (4, 6, 10)]))
+    few = [(2, 3, UNKNOWN_JOB), (7, 8), (0, 2, 4, 5, 6, 10), (4, 6, 10)]
+    jobs = draw(st.sampled_from([JOBS, *few, WAITING, WAITING]))
     latest, longest = draw(st.sampled_from([(40, 12), (4, 3)]))
     one = st.builds(
-        lambda launch, block, job, begin, dur, flag: Span(
-            launch.rank, launch.step, launch.launch, block, job, begin, 0 if flag else dur, flag
+        lambda launch, block, job, begin, dur, flag, warp, iteration: Span(
+            *(launch.rank, launch.step, launch.launch, block, job, begin, 0 if flag else dur, flag),
+            warp,
+            iteration,
         ),
         st.sampled_from(of),
         st.integers(0, blocks - 1),
@@ -47,6 +52,8 @@ def spans(draw: st.DrawFn, of: list[Launch], blocks: int) -> list[Span]:
         st.integers(0, latest),
         st.integers(0, longest),
         st.sampled_from([0] * 12 + [1, 2, 3, 4, 5]),
+        st.sampled_from([0, 1, 255]),
+        st.integers(0, 1),
     )
     return draw(st.lists(one, min_size=draw(st.sampled_from([0, 10, 30])), max_size=40))
 

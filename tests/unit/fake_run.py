@@ -36,6 +36,8 @@ class Span(NamedTuple):
     begin: int
     dur: int
     flag: int = 0
+    warp: int = 0
+    iteration: int = 0
 
 
 def job(name: str, op: str, kind: str, awaits: int | None = None) -> Job:
@@ -55,6 +57,8 @@ SMALL_JOBS = (
     job("stop1_sum", "stop1", "recv"),
     job("stop1_norm", "stop1", "compute"),
     job("reset", "exchange", "sync"),
+    job("b_wait_a", "b", "wait", awaits=3),
+    job("b_wait_wait", "b", "wait", awaits=12),
 )
 UNKNOWN_JOB = 0x8000 + 3
 
@@ -123,6 +127,6 @@ class FakeRun:
 
     def spans(self, rank: int, step: int) -> pa.RecordBatch:
         kinds = {"begin": pa.uint32(), "dur": pa.uint32(), "job": pa.uint16(), "launch": pa.uint16()}
-        kinds |= {"block": pa.uint16(), "flag": pa.uint8()}
+        kinds |= {"block": pa.uint16(), "flag": pa.uint8(), "warp": pa.uint8(), "iteration": pa.uint16()}
         rows = [x._asdict() for x in self.all_spans if (x.rank, x.step) == (rank, step)]
         return pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(kinds.items())))
