@@ -10,6 +10,7 @@ than the clock's step) and ``tick_ns`` (that step, or ``unknown``).
 from __future__ import annotations
 
 from musetrace.analysis.answer import below_tick_spans, ignored_spans, tick_ns
+from musetrace.analysis.attribution import attribution
 from musetrace.analysis.busy import block_busy
 from musetrace.analysis.compare import Comparison, compare
 from musetrace.analysis.difference import Rule
@@ -27,6 +28,7 @@ __all__ = [
     "Rule",
     "RunLike",
     "alignment_error_ns",
+    "attribution",
     "below_tick_spans",
     "block_busy",
     "clocks",

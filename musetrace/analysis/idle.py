@@ -53,18 +53,18 @@ def idle(
     time has one cause; the ``total_ns`` of all rows are the idle time exactly.
 
     * ``wait`` or ``stop``: a wait covers it; ``wait`` is its job, ``op`` the job's op, ``awaits`` the job
-      that it waits for. ``stop`` where the op is a stop between ranks. Where waits of several warps cover a piece,
-      it is put down to the one whose warp begins its next busy job of the launch first: that warp ends the
-      idleness soonest. Of equals it is the wait that ends first, then the job that is first in the table. A
-      wait after which its warp does nothing busy, and one for another wait, come after all others.
+      that it waits for. ``stop`` where the op is a stop between ranks. Where waits of several warps cover a
+      piece, it is put down to the one whose warp begins its next busy job of the launch first: that warp ends
+      the idleness soonest. Of equals it is the wait that ends first, then the job that is first in the table.
+      A wait after which its warp does nothing busy, and one for another wait, come after all others.
     * ``head``: before the block's first span of any kind: it was launched later than others.
     * ``tail``: after its last: it has no work left.
     * ``load_only``: no wait, but a load or prefetch is under way.
     * ``unlabelled``: no job of the table says; also all time of a block that left no span.
 
     ``n`` is the number of instances, the same in each row; ``with_n`` of them have idle time of this cause,
-    in ``pieces``. ``idle_p50_ns`` (exact nearest rank) and ``idle_mean_ns`` are of all ``n``, 0 for those that
-    have none. ``share`` is of all idle time, ``share_of_time`` of all time. ``contested_ns`` is the part
+    in ``pieces``. ``idle_p50_ns`` (exact nearest rank) and ``idle_mean_ns`` are of all ``n``, 0 for those
+    that have none. ``share`` is of all idle time, ``share_of_time`` of all time. ``contested_ns`` is the part
     of ``total_ns`` that waits of other jobs cover too, so that the rule above chose.
 
     ``total_uncertainty_ns`` takes each piece as one difference of stamps (``clock_quality``), the median's is

@@ -115,6 +115,11 @@ def spans_by_step(run: RunLike, selection: Selection, counted: Counted) -> Itera
             yield found
 
 
+def check_scope(run: RunLike, selection: Selection) -> None:
+    """Raises AnalysisError for a rank, step or layer kind that the run does not have."""
+    _launches(run, selection)
+
+
 def _launches(run: RunLike, selection: Selection) -> dict[int, LaunchColumns]:
     """The launches of each rank in scope, checked against what was asked for."""
     ranks = chosen_ranks(run, selection)
