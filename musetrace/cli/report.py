@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from musetrace.cli.block_section import MOST_BLOCKS, block_lines
 from musetrace.cli.chart import legend
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, loss_summary, totals
+from musetrace.cli.gap_sections import idle_lines, wait_lines
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
 from musetrace.cli.sections import ahead_lines, launch_lines, op_lines, step_lines, stop_lines
 from musetrace.cli.text import wrap
@@ -22,7 +24,7 @@ from musetrace.store import Run, open_run
 
 
 class ReportCommand(Command):
-    """Conditions first; steps, each kind of launch, stops, blocks, loads; losses last."""
+    """Conditions first; steps, each kind of launch, stops, blocks, idle, waits, loads; losses last."""
 
     name = "report"
     help = "print where the time of a run went"
@@ -56,6 +58,10 @@ Section = Callable[[pa.Table, Screen], list[str]]
 _STOPS = "stops: how long a rank waits for the others; how often its data came last, or tied by the clock"
 _BLOCKS = "blocks{of}: where their time goes, us per launch"
 _SOME_BLOCKS = f"{_BLOCKS}; tied: other blocks of the rank that the clock cannot tell from it"
+_IDLE = "{kind}: what blocks that do not work wait for"
+_WAITS = (
+    "waits: longest in all; not ready: until the awaited job of its block, its rank or all ranks was done"
+)
 _LOADS = "loads: how long before its op's compute, across how many ops, during which"
 
 
@@ -76,6 +82,9 @@ def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> An
             for one in kinds
             if one in kernels and len(kernels) > 1
         },
+        "idle": {one: analysis.idle(run, layer_kind=one, rank=rank, step=step) for one in kinds},
+        "idle_after": {one: analysis.idle_after(run, layer_kind=one, rank=rank, step=step) for one in kinds},
+        "attribution": analysis.attribution(run, layer_kind=kind, rank=rank, step=step),
         "loads_ahead": analysis.ring_ahead(run, layer_kind=kind, rank=rank, step=step),
     }
 
@@ -105,6 +114,9 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         "stops": answers["stops"].to_pylist(),
         "blocks": answers["blocks"].to_pylist(),
         **_blocks_of_kernels(answers),
+        "idle": {kind: table.to_pylist() for kind, table in answers["idle"].items()},
+        "idle_after": {kind: table.to_pylist() for kind, table in answers["idle_after"].items()},
+        "attribution": answers["attribution"].to_pylist(),
         "loads_ahead": answers["loads_ahead"].to_pylist(),
         "losses": run.losses,
         "notes": list(run.notes),
@@ -173,11 +185,21 @@ def _sections(
         for name, table in answers["blocks_of_kernels"].items()
     ]
     blocks = blocks or [([_blocks_title(answers["blocks"])], answers["blocks"], block_lines)]
+    gaps: list[tuple[list[str], pa.Table, Section]] = [
+        (
+            [_IDLE.format(kind=screen.shown(kind))],
+            table,
+            partial(idle_lines, answers["idle_after"][kind]),
+        )
+        for kind, table in answers["idle"].items()
+    ]
     return [
         ([], answers["steps"], step_lines),
         ([], answers["launches"], launch_lines),
         *ops,
         ([_STOPS, aligned] if aligned else [_STOPS], answers["stops"], stop_lines),
         *blocks,
+        *gaps,
+        ([_WAITS], answers["attribution"], wait_lines),
         ([_LOADS], answers["loads_ahead"], ahead_lines),
     ]

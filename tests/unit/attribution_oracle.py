@@ -71,7 +71,7 @@ def row_of(run: FakeRun, producer: int, waits: list[Span], made: list[Span]) -> 
         "total_ns": sum(x.dur for x in waits_aligned(run, waits)),
         "total_uncertainty_ns": off,
         "wait_p50_ns": percentile([x.dur for x in waits_aligned(run, waits)], 50),
-        "wait_p50_uncertainty_ns": run.tick_ns,
+        "wait_uncertainty_ns": run.tick_ns,
         "before_ns": sum(x["before"] for x in of),
         "after_ns": sum(x["after"] for x in of),
         "before_uncertainty_ns": None if off is None else off + sum(x["error"] for x in matched),

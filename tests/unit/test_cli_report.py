@@ -106,6 +106,9 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "alignment_error_ns",
         "stops",
         "blocks",
+        "idle",
+        "idle_after",
+        "attribution",
         "loads_ahead",
         "losses",
         "notes",
@@ -241,3 +244,22 @@ def test_names_from_a_file_are_shown_harmless(here: Path, capsys: Out) -> None:
         assert main([verb, "run", "--json"]) == 0
         assert capsys.readouterr().out.isascii()
     assert "\\x1b]0;owned\\x07\\x0ax\\u202e launch: us from its begin" in report(capsys)
+
+
+def test_idle_time_is_put_down_to_the_stops_of_the_schedule(here: Path, capsys: Out) -> None:
+    build_decode_steps(here / "run")
+    document = report_json(capsys, "--rank", "0")
+    rows = {row["wait"]: row for row in document["idle"]["sliding"] if row["cause"] == "stop"}
+    expected = 0
+    for step in range(STEPS):
+        for launch in (number for number, kind in enumerate(KINDS) if kind == "sliding"):
+            for block in range(BLOCKS):
+                times = schedule("sliding", 0, block, step, launch)
+                # Jitter lets the send end in the wait, and what follows begin in it.
+                (begin, end), (_, sent) = times["stop4_wait_ranks"], times["gemm2_send"]
+                expected += min(end, times["stop4_combine"][0]) - max(begin, sent)
+    assert rows["stop4_wait_ranks"]["total_ns"] == expected
+    pairs = {row["wait"]: row for row in report_json(capsys)["attribution"]}
+    # Rank 1's sends end 0.9 us later.
+    assert pairs["stop4_wait_ranks"]["last_ranks"][0] == {"rank": 1, "share": 1.0}
+    assert pairs["stop4_wait_ranks"]["awaits"] == "gemm2_send"

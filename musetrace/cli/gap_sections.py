@@ -1,0 +1,138 @@
+"""The report's sections on gaps: what idle blocks wait for, and whose work each wait waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from musetrace.analysis.clock_quality import combined_ns, places
+from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
+from musetrace.cli.output import Screen
+from musetrace.cli.table import Column, table_lines
+from musetrace.cli.text import wrap
+from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
+
+MOST_ROWS = 5
+
+_TITLE_OF_CAUSE = {
+    "head": "launched later",
+    "tail": "no work left",
+    "load_only": "only a load",
+    "unlabelled": "no job says",
+}
+
+
+def idle_lines(after: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
+    """The largest causes of idle time, in us per block of a launch, and behind which op it gathers."""
+    every = table.to_pylist()
+    rows = _largest(every)
+    decimals = decimals_for(longest(rows, "idle_mean_ns"))
+    columns = [
+        Column("idle: waits in", [screen.shown(_cause(row)) for row in rows], left=True),
+        Column("for", [screen.shown(row["awaits"] or NOTHING) for row in rows], left=True),
+        *(_means(rows, decimals, screen)),
+        Column("of idle", [percent(row["share"]) for row in rows]),
+        *([Column("of time", [percent(row["share_of_time"]) for row in rows])] if _roomy(screen) else []),
+        *([Column("contested", [percent(_contested(row)) for row in rows])] if _wide(screen) else []),
+    ]
+    total = sum(row["total_ns"] for row in every)
+    whole = f"idle {us(total / every[0]['n'], decimals)} us per block of a launch, {_of_time(every)}"
+    return [
+        *wrap(whole, screen.width),
+        *table_lines(columns, screen.width),
+        *after_lines(after, screen),
+    ]
+
+
+def after_lines(table: pa.Table, screen: Screen) -> list[str]:
+    """The op behind which idle time gathers most: where its share exceeds that of the time by most."""
+    rows = [row for row in table.to_pylist() if _excess(row) > 0]
+    if not rows:
+        return []
+    row = max(rows, key=_excess)
+    idle = bounded_us(row["idle_mean_ns"], row["idle_mean_uncertainty_ns"], decimals_for(row["idle_mean_ns"]))
+    return wrap(
+        f"from the end of {screen.shown(row['op'])} to the launch's end: {idle} us of idle per block, "
+        f"{percent(row['share'])} of all idle in {percent(row['share_of_time'])} of the time",
+        screen.width,
+    )
+
+
+def wait_lines(table: pa.Table, screen: Screen) -> list[str]:
+    """The pairs of wait and awaited job with most waiting; most often last is named where that is certain."""
+    rows = _largest(table.to_pylist())
+    columns = [
+        Column("wait", [screen.shown(row["wait"]) for row in rows], left=True),
+        Column("for", [screen.shown(row["awaits"]) for row in rows], left=True),
+        *([Column("of its", [row["scope"] for row in rows], left=True)] if _roomy(screen) else []),
+        *([Column("n", [count(row["n"]) for row in rows])] if _wide(screen) else []),
+        *times(rows, "wait", (50,), "us", decimals=decimals_for(longest(rows, "wait_p50_ns"))),
+        Column("share", [percent(row["share"]) for row in rows]),
+        *([Column("not ready", [percent(_not_ready(row)) for row in rows])] if _roomy(screen) else []),
+        *([Column("last most often", [_last(row) for row in rows], left=True)] if _wide(screen) else []),
+        *([Column("tied", [percent(row["cannot_tell_share"]) for row in rows])] if _wide(screen) else []),
+    ]
+    return table_lines(columns, screen.width)
+
+
+def _largest(rows: Rows) -> Rows:
+    """The rows with the largest totals; those that the clock cannot tell apart stand in job-table order."""
+    off = max((row["total_uncertainty_ns"] or 0 for row in rows), default=0)
+    known = all(row["total_uncertainty_ns"] is not None for row in rows)
+    found = places([-row["total_ns"] for row in rows], combined_ns(off, off) if known else None)
+    order = sorted(range(len(rows)), key=found.__getitem__)
+    return [rows[index] for index in order[:MOST_ROWS]]
+
+
+def _cause(row: dict[str, Any]) -> str:
+    return row["wait"] or _TITLE_OF_CAUSE[row["cause"]]
+
+
+def _means(rows: Rows, decimals: int, screen: Screen) -> list[Column]:
+    means = [bounded_us(row["idle_mean_ns"], row["idle_mean_uncertainty_ns"], decimals) for row in rows]
+    columns = [Column("us", means)]
+    if _roomy(screen):
+        off = [whole_ns(row["idle_mean_uncertainty_ns"]) for row in rows]
+        columns.append(Column(f"{screen.plus_minus} ns", off))
+    return columns
+
+
+def _contested(row: dict[str, Any]) -> float | None:
+    return row["contested_ns"] / row["total_ns"] if row["wait"] and row["total_ns"] else None
+
+
+def _of_time(rows: Rows) -> str:
+    return f"{percent(sum(row['share_of_time'] for row in rows))} of its time; largest causes:"
+
+
+def _excess(row: dict[str, Any]) -> float:
+    """By how much an op's share of the idle time exceeds that of the time; 0 where it is not certain."""
+    if row["share"] is None or row["share_uncertainty"] is None:
+        return 0.0
+    excess = float(row["share"] - row["share_of_time"])
+    return excess if excess > row["share_uncertainty"] else 0.0
+
+
+def _not_ready(row: dict[str, Any]) -> float | None:
+    return (row["before_ns"] + row["under_way_ns"]) / row["total_ns"] if row["total_ns"] else None
+
+
+def _last(row: dict[str, Any]) -> str:
+    """The block that was last for certain in most waits, if more than it would lead by is not left open."""
+    blocks = row["last_blocks"]
+    if not blocks:
+        return NOTHING if blocks is None else "cannot tell"
+    second = blocks[1]["share"] if len(blocks) > 1 else 0.0
+    if blocks[0]["share"] - second <= row["cannot_tell_share"]:
+        return "cannot tell"
+    first = blocks[0]
+    return f"r{first['rank']} b{first['block']} {percent(first['share'])}"
+
+
+def _roomy(screen: Screen) -> bool:
+    return screen.width >= ROOMY
+
+
+def _wide(screen: Screen) -> bool:
+    return screen.width >= WIDE
