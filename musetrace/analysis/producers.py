@@ -62,6 +62,11 @@ def matches(
     groups = [_group(axis, part, scope, by_iteration, blocks) for part in (waits, made)]
     who = axis.rank[made] * blocks + axis.block[made]
     names = np.array([clocks[rank].clock for rank in axis.ranks])
+    if scope != RANKS:  # producers are of the wait's own rank, hence of its clock
+        one = _Sorted.of(groups[1], axis.begin[made], axis.end[made], who, axis.reach)
+        waited = waits.stop - waits.start
+        same = np.zeros(waited, dtype=np.int64), np.ones(waited, dtype=np.bool_)
+        return one.last(groups[0], axis.end[waits], *same, tick_ns)
     found = [_nothing(waits.stop - waits.start)]
     for clock in np.unique(names):
         of_clock = names[axis.rank[made]] == clock
