@@ -14,6 +14,8 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 PROLOGUE = """
 import os, signal, sys, threading, time
+# A shell may have started the tests with Ctrl-C ignored, as in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from musetrace.record import record
 from tests.host_device import HostDevice, already_done, wait_until
