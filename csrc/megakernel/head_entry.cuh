@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_head(const __grid_const
         wait_for_launch_before();
         if constexpr (kMode != StampMode::kOff) {
             if (warp == 3 && w.lane == 0)
-                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, sm_id());
+                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, detail::sm_id());
         }
         if (warp >= kFirstGroupWarp) multiply_head(w);
     }

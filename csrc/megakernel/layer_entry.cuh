@@ -10,12 +10,6 @@ namespace musetrace::megakernel {
 inline constexpr std::uint32_t kSingleWarpRegisters = 104;
 inline constexpr std::uint32_t kGroupRegisters = 200;
 
-__device__ __forceinline__ std::uint32_t sm_id() {
-    std::uint32_t sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    return sm;
-}
-
 // Until the launch in front has ended and its writes are visible. Every thread that reads them is behind this.
 __device__ __forceinline__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void let_next_launch_start() { asm volatile("griddepcontrol.launch_dependents;"); }
@@ -50,7 +44,7 @@ __device__ __forceinline__ void run_single(const LayerParams& params, SharedMemo
         wait_for_launch_before();
         if constexpr (kMode != StampMode::kOff) {
             if (warp == kSenderWarp && w.lane == 0) {
-                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, sm_id());
+                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, detail::sm_id());
             }
         }
         carrier(w);
