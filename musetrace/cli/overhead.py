@@ -21,6 +21,7 @@ from musetrace.cli.progress import ProgressBar
 from musetrace.errors import OverheadError, RecordError, UsageError
 from musetrace.overhead.machine_code import compare_files
 from musetrace.overhead.result import OverheadResult
+from musetrace.store.whole_file import write_atomically
 
 _ROUNDS_OF_PROGRAM, _WARM_UP = 30, 2
 _MODEL_NUMBERS = (
@@ -176,10 +177,7 @@ def _checked_output(path: Path, *, force: bool) -> Path:
 
 def _write(path: Path, document: dict[str, Any]) -> None:
     text = json.dumps(plain(document), indent=1, allow_nan=False) + "\n"
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="ascii")
-        unfinished.replace(path)
+        write_atomically(path, text)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise OverheadError(f"cannot write {path}: {error.strerror}; choose another output") from error

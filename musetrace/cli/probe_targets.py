@@ -14,7 +14,7 @@ from musetrace.probe.document import merged
 from musetrace.probe.plot import require_plotly, write_plot
 from musetrace.store import Run, open_run
 from musetrace.store.index import PROBE_KEY, keep_probe
-from musetrace.store.kept_probe import write_atomically
+from musetrace.store.whole_file import write_atomically
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from musetrace.errors import UsageError
+from musetrace.store.whole_file import write_atomically
 
 
 def check_folder(path: Path) -> None:
@@ -19,10 +20,7 @@ def check_folder(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file in UTF-8, in place of what was there. Raises UsageError where that fails."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        write_atomically(path, text)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror}; choose another file") from error

@@ -6,13 +6,12 @@ from types import ModuleType
 
 import torch
 
-from musetrace.cuda_module import cuda_module
+from musetrace.cuda_module import cuda_module, require_capability
 from musetrace.errors import DeviceError
 from musetrace.muse.cuda_memory import MemoryNeed
 from musetrace.record.process_place import ProcessPlace
 
 # The kernels are compiled for sm_90a, which no other architecture runs.
-COMPUTE_CAPABILITY = (9, 0)
 _CPU_INSTEAD = "or use --device cpu"
 
 
@@ -35,11 +34,7 @@ def require_gpu(place: ProcessPlace | None = None) -> ModuleType:
     if place is not None:
         _use_own_gpu(module, place)
     found = tuple(torch.cuda.get_device_capability())
-    if found != COMPUTE_CAPABILITY:
-        raise DeviceError(
-            f"{torch.cuda.get_device_name()} has compute capability {_dotted(found)}, and the kernel runs on "
-            f"{_dotted(COMPUTE_CAPABILITY)} (Hopper) only; use an H100 or H200, {_CPU_INSTEAD}"
-        )
+    require_capability(torch.cuda.get_device_name(), found, "the kernel runs", f", {_CPU_INSTEAD}")
     return module
 
 
@@ -82,7 +77,3 @@ def require_memory(need: MemoryNeed, model: str) -> None:
 
 def _gb(size_bytes: int) -> str:
     return f"{size_bytes / 1e9:.1f} GB"
-
-
-def _dotted(capability: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in capability)

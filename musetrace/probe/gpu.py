@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from musetrace.cuda_module import cuda_module
+from musetrace.cuda_module import cuda_module, dotted, require_capability
 from musetrace.errors import DeviceError
 from musetrace.record.cuda_facts import driver_version
 
 # The kernels are compiled for sm_90a, which no other architecture runs.
-COMPUTE_CAPABILITY = (9, 0)
 _CPU_INSTEAD = "or use --device cpu"
 
 
@@ -58,12 +57,8 @@ def require_gpu(quick: bool = False) -> Gpu:
     except RuntimeError as error:
         raise DeviceError(f"the GPU failed: {error}; see nvidia-smi, {_CPU_INSTEAD}") from None
     found = tuple(device["compute_capability"])
-    if found != COMPUTE_CAPABILITY:
-        raise DeviceError(
-            f"{device['name']} has compute capability {_dotted(found)}, and the probe's kernels run on "
-            f"{_dotted(COMPUTE_CAPABILITY)} (Hopper) only; use an H100 or H200, {_CPU_INSTEAD}"
-        )
-    described = {"kind": "cuda", **device, "compute_capability": _dotted(found), "driver": driver_version()}
+    require_capability(device["name"], found, "the probe's kernels run", f", {_CPU_INSTEAD}")
+    described = {"kind": "cuda", **device, "compute_capability": dotted(found), "driver": driver_version()}
     return Gpu(module.probe, module.clock_reads, described, quick)
 
 
@@ -74,7 +69,3 @@ def gpu_is_usable() -> bool:
     except DeviceError:
         return False
     return True
-
-
-def _dotted(capability: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in capability)

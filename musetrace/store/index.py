@@ -11,9 +11,10 @@ from typing import Any
 from musetrace.store import limits, losses
 from musetrace.store.alignment import alignments
 from musetrace.store.journal_files import JournalFile, JournalSet, find_journals, journal_paths
-from musetrace.store.kept_probe import crc_of, read_kept, write_atomically, write_kept
+from musetrace.store.kept_probe import crc_of, read_kept, write_kept
 from musetrace.store.payloads import FORMAT_NAME, PayloadError, decode_json
 from musetrace.store.rank_index import TABLES, RankIndex, index_journal, table_path
+from musetrace.store.whole_file import write_atomically
 
 MANIFEST = "manifest.json"
 INDEX_VERSION = "1.0"

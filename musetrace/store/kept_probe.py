@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any
 
 from musetrace.store import limits
 from musetrace.store.payloads import PayloadError, decode_json
+from musetrace.store.whole_file import write_atomically
 
 PROBE_FILE = "probe.json"
 # The only key of the manifest's section when the file cannot be read.
@@ -42,13 +42,3 @@ def write_kept(folder: Path, probed: dict[str, Any]) -> None:
 def crc_of(data: dict[str, Any]) -> int:
     """A checksum of a JSON object that does not depend on the order of its keys."""
     return zlib.crc32(json.dumps(data, sort_keys=True).encode())
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file: whoever opens it sees the old text or the new one. Raises OSError."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        temporary.write_text(text, "utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
