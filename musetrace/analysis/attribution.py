@@ -179,8 +179,8 @@ class _Pair:
         widest = list(self.scopes.values())[-1]
         scope = next(name for name, one in self.scopes.items() if 4 * one.waiting_ns >= 3 * widest.waiting_ns)
         found, waits = self.scopes[scope], np.concatenate(self.waits)
-        jobs, total, per_launch = run.job_table.jobs, int(waits.sum()), self.counts.per_launch()
-        off = sum_uncertainty_ns(tick, int((per_launch * per_launch).sum()))
+        jobs, total = run.job_table.jobs, int(waits.sum())
+        off = sum_uncertainty_ns(tick, self.counts.squares())
         told = tick is not None and scope != BLOCK and (whole or scope != RANKS)
         return {
             "op": jobs[self.wait].op,

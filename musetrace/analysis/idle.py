@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,7 +88,8 @@ def idle(
             causes.setdefault(cause, _Cause()).add(spans, pieces, cause)
     tick = tick_ns(run)
     names = _Names(run.job_table)
-    rows = [{**names.of(cause), **causes[cause].times(whole, tick)} for cause in sorted(causes)]
+    of_idle = sum_uncertainty_ns(tick, whole.counts.squares())
+    rows = [{**names.of(cause), **causes[cause].times(whole, of_idle, tick)} for cause in sorted(causes)]
     return answer(run, _FIELDS, rows, counted)
 
 
@@ -127,16 +127,14 @@ class _Cause:
         self.contested_ns += int(pieces.contested_ns[mine].sum())
         self.most_pieces = max(self.most_pieces, int(np.diff(starts, append=len(instance)).max()))
 
-    def times(self, whole: _Whole, tick: int | None) -> dict[str, object]:
+    def times(self, whole: _Whole, of_idle: int | None, tick: int | None) -> dict[str, object]:
         some = np.concatenate(self.per_instance)
         every = np.concatenate([some, np.zeros(whole.instances - len(some), dtype=np.int64)])
-        total, per_launch = int(some.sum()), self.counts.per_launch()
-        off = sum_uncertainty_ns(tick, _squares(per_launch))
-        of_idle = sum_uncertainty_ns(tick, _squares(whole.counts.per_launch()))
+        total, off = int(some.sum()), sum_uncertainty_ns(tick, self.counts.squares())
         return {
             "n": whole.instances,
             "with_n": len(some),
-            "pieces": int(per_launch.sum()),
+            "pieces": int(self.counts.per_launch().sum()),
             "total_ns": total,
             "total_uncertainty_ns": off,
             "contested_ns": self.contested_ns,
@@ -165,7 +163,3 @@ class _Names:
             "wait": job.name,
             "awaits": None if job.awaits is None else self.table.job_name(job.awaits),
         }
-
-
-def _squares(per_launch: Iterable[int] | Ints) -> int:
-    return sum(int(count) ** 2 for count in per_launch)

@@ -72,7 +72,10 @@ def idle_after(
     for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
         _collect(spans, run.blocks, rows, ops, whole)
     tick = tick_ns(run)
-    found = [{"op": name, **ops[at].times(whole, tick)} for at, name in enumerate(rows.names) if at in ops]
+    of_idle = sum_uncertainty_ns(tick, whole.counts.squares())
+    found = [
+        {"op": name, **ops[at].times(whole, of_idle, tick)} for at, name in enumerate(rows.names) if at in ops
+    ]
     return answer(run, _FIELDS, found, counted)
 
 
@@ -95,10 +98,10 @@ class _Op:
     differences: list[Ints] = field(default_factory=list)
     counts: LaunchCounts = field(default_factory=LaunchCounts)
 
-    def times(self, whole: _Whole, tick: int | None) -> dict[str, object]:
+    def times(self, whole: _Whole, of_idle: int | None, tick: int | None) -> dict[str, object]:
         after, idle = np.concatenate(self.after), np.concatenate(self.idle)
         total, most = int(idle.sum()), int(np.concatenate(self.differences).max())
-        off, of_idle = (sum_uncertainty_ns(tick, _squares(of.counts)) for of in (self, whole))
+        off = sum_uncertainty_ns(tick, self.counts.squares())
         return {
             "n": len(idle),
             "without_n": whole.instances - len(idle),
@@ -114,11 +117,6 @@ class _Op:
             "share_uncertainty": share_uncertainty(total, off, whole.idle_ns, of_idle),
             "share_of_time": int(after.sum()) / whole.wall_ns if whole.wall_ns else None,
         }
-
-
-def _squares(counts: LaunchCounts) -> int:
-    per_launch = counts.per_launch()
-    return int((per_launch * per_launch).sum())
 
 
 def _collect(spans: StepSpans, blocks: int, rows: JobRows[str], ops: dict[int, _Op], whole: _Whole) -> None:

@@ -42,3 +42,7 @@ class LaunchCounts:
         sums = np.zeros(int(index.max(initial=-1)) + 1, dtype=np.int64)
         np.add.at(sums, index, np.concatenate(self._counts))
         return sums
+
+    def squares(self) -> int:
+        """The sum of the squares of :meth:`per_launch`, for ``sum_uncertainty_ns``."""
+        return sum(int(count) ** 2 for count in self.per_launch())
