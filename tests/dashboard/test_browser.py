@@ -12,7 +12,7 @@ from conftest import HOSTILE
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import chromium_path, wait_until_drawn
 from playwright.sync_api import Page
 from site_visits import OP_DATA, Site
 
@@ -103,6 +103,7 @@ def test_the_readout_moves_nothing_under_the_pointer_and_says_what_the_clock_lea
         assert "clock\nglobaltimer, tick 32 ns" in page.locator(".top").inner_text()
         for width in (900, 1440):
             page.set_viewport_size({"width": width, "height": 900})
+            wait_until_drawn(page)
             visit.settle()
             top = "() => document.querySelector('#lane-graph').getBoundingClientRect().y + scrollY"
             before = page.evaluate(top)
