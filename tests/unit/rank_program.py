@@ -109,6 +109,11 @@ def kernels_of_their_own() -> Outcome:
 
 
 def unequal_ranks() -> Outcome:
+    """Rank 0 begins first, so that it is the one which the others are compared with."""
+    rank_0_has_begun = FOLDER / "rank-0-has-begun"
+    if PROCESS == 0:
+        return record("unequal", until=rank_0_has_begun.touch)
+    wait_until(rank_0_has_begun.exists, timeout_s=60)
     return record("unequal", ranks=1 + (PROCESS == 1))
 
 
