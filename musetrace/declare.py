@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from musetrace.errors import UsageError
-from musetrace.job_table import JOB_KINDS
+from musetrace.job_table import JOB_KINDS, SCOPES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_ITERATIONS = (1 << 16) - 1
@@ -38,7 +38,9 @@ class Role:
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job of a role; ``awaits`` names the job whose end a ``wait`` waits for. See ``job_table.Job``."""
+    """A job of a role. A ``wait`` names in ``awaits`` the job whose end it waits for, and may say of whom in
+    ``scope``. See ``job_table.Job``.
+    """
 
     name: str
     op: str
@@ -48,10 +50,11 @@ class NewJob:
     iterations: int = 1
     instant: bool = False
     payload: bool = False
+    scope: str | None = None
 
 
 RoleRow = tuple[str, int, int, int, bool]
-JobRow = tuple[str, str, int, int, int | None, int, bool, bool]
+JobRow = tuple[str, str, int, int, int | None, int, bool, bool, str | None]
 
 
 def rows_of(
@@ -104,11 +107,16 @@ def _job_row(job: NewJob, role_ids: dict[str, int], job_ids: dict[str, int]) -> 
         raise UsageError(f"job {job.name}: a wait, and nothing else, names the job that it awaits")
     if job.awaits is not None and job.awaits not in job_ids:
         raise UsageError(f"job {job.name} awaits {job.awaits!r}, which there is not")
+    if job.scope is not None and (job.scope not in SCOPES or job.kind != "wait"):
+        raise UsageError(
+            f"job {job.name} has scope {job.scope!r}; a wait, and nothing else, has block, rank or ranks"
+        )
     if not 1 <= job.iterations <= MAX_ITERATIONS:
         raise UsageError(f"job {job.name} has {job.iterations} iterations; it may have 1 to {MAX_ITERATIONS}")
     awaited = None if job.awaits is None else job_ids[job.awaits]
     kind = JOB_KINDS.index(job.kind)
-    return job.name, job.op, kind, role_ids[job.role], awaited, job.iterations, job.instant, job.payload
+    options = job.iterations, job.instant, job.payload, job.scope
+    return job.name, job.op, kind, role_ids[job.role], awaited, *options
 
 
 def cuda_source(
@@ -137,8 +145,9 @@ def cuda_source(
 
 
 def _job_line(row: JobRow, roles: list[RoleRow], jobs: list[JobRow]) -> str:
-    name, op, kind, role, awaits, iterations, instant, payload = row
+    name, op, kind, role, awaits, iterations, instant, payload, scope = row
     extras = [extra for extra, on in (("kInstant", instant), ("kPayload", payload)) if on]
+    extras += [f"kFrom{scope.capitalize()}"] if scope else []
     extra = " | ".join(f"::musetrace::abi::{extra}" for extra in extras or ["kSpan"])
     awaited = "none" if awaits is None else jobs[awaits][0]
     kind_name = JOB_KINDS[kind].capitalize()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from musetrace.declare import NewJob, Role
 
 JOB_KINDS = ("load", "compute", "wait", "send", "recv", "sync", "prefetch")
+SCOPES = ("block", "rank", "ranks")
 UNKNOWN_OP = "unknown"
 
 
@@ -30,10 +31,11 @@ UNKNOWN_OP = "unknown"
 class Job:
     """One job of a table.
 
-    ``awaits`` is the id of the job whose end a wait waits for, else None. ``warps`` is the inclusive range of
-    warps that do the job, ``stamped_by`` those of them that stamp it: none when the block owns the job
-    (``owner`` is ``block``, else ``warp``). A launch has ``iterations`` instances of it; an ``instant`` has
-    no end, and a ``payload`` is a u32 with each instance.
+    ``awaits`` is the id of the job whose end a wait waits for, else None; ``scope`` is of whom: its own
+    ``block``, all blocks of its ``rank``, or all ``ranks``; None where the author did not say, and in older
+    runs. ``warps`` is the inclusive range of warps that do the job, ``stamped_by`` those of them that
+    stamp it: none when the block owns the job (``owner`` is ``block``, else ``warp``). A launch has
+    ``iterations`` instances of it; an ``instant`` has no end, and a ``payload`` is a u32 with each instance.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Job:
     payload: bool = False
     instant: bool = False
     owner: str = "warp"
+    scope: str | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Job:
@@ -63,6 +66,7 @@ class Job:
             payload=bool(data.get("payload", False)),
             instant=bool(data.get("instant", False)),
             owner=str(data.get("owner", "warp")),
+            scope=None if data.get("scope") is None else str(data["scope"]),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -75,6 +79,7 @@ class Job:
             "warps": list(self.warps),
             "stamped_by": list(self.stamped_by),
             "awaits": self.awaits,
+            "scope": self.scope,
             "iterations": self.iterations,
             "payload": self.payload,
             "instant": self.instant,

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <iterator>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -21,7 +22,16 @@ namespace {
 
 using RoleTuple = std::tuple<std::string, std::uint8_t, std::uint8_t, std::uint32_t, bool>;
 using JobTuple = std::tuple<std::string, std::string, std::uint8_t, std::uint8_t, std::optional<std::uint16_t>,
-                            std::uint16_t, bool, bool>;
+                            std::uint16_t, bool, bool, std::optional<std::string>>;
+
+abi::JobExtra scope_of(const std::optional<std::string>& name) {
+    constexpr abi::JobExtra kScopes[] = {abi::kFromBlock, abi::kFromRank, abi::kFromRanks};
+    if (!name) return abi::kSpan;
+    for (std::size_t i = 0; i < std::size(kScopes); ++i) {
+        if (*name == abi::kScopeNames[i]) return kScopes[i];
+    }
+    throw py::value_error("a wait's scope is block, rank or ranks, not " + *name);
+}
 
 // A table that Python declares. The strings live as long as the lists.
 py::str declared_job_table(const std::string& name, std::uint32_t warps_per_block, const std::vector<RoleTuple>& roles,
@@ -31,8 +41,9 @@ py::str declared_job_table(const std::string& name, std::uint32_t warps_per_bloc
         role_rows.push_back({role.c_str(), first, last, stamping, owned_by_block ? abi::kBlock : abi::kWarp});
     }
     std::vector<abi::Job> job_rows;
-    for (const auto& [job, op, kind, role, awaits, iterations, instant, payload] : jobs) {
-        const abi::JobExtra extra = (instant ? abi::kInstant : abi::kSpan) | (payload ? abi::kPayload : abi::kSpan);
+    for (const auto& [job, op, kind, role, awaits, iterations, instant, payload, scope] : jobs) {
+        const abi::JobExtra extra =
+            (instant ? abi::kInstant : abi::kSpan) | (payload ? abi::kPayload : abi::kSpan) | scope_of(scope);
         job_rows.push_back({job.c_str(), op.c_str(), static_cast<abi::JobKind>(kind), role,
                             awaits.value_or(abi::kNoJob), iterations, extra});
     }
@@ -43,7 +54,8 @@ py::str declared_job_table(const std::string& name, std::uint32_t warps_per_bloc
         throw py::value_error("a role's warps are not warps of the block, or a warp stamps in two roles");
     }
     if (!abi::jobs_are_sound(table)) {
-        throw py::value_error("a wait names no job to wait for, another job names one, or a job has no iterations");
+        throw py::value_error(
+            "a wait names no job to wait for, another job names one or a scope, or a job has no iterations");
     }
     if (abi::count_slots(table) > abi::kMaxSlots) {
         throw py::value_error("a block would have more than 65,534 slots: fewer iterations, or fewer stamping warps");
@@ -106,7 +118,8 @@ void bind_abi(py::module_ module) {
     module.def("declared_job_table", &declared_job_table, py::arg("name"), py::arg("warps_per_block"), py::arg("roles"),
                py::arg("jobs"),
                "The JSON of a table of roles (name, first warp, last warp, stamping warps as bits, owned by the block) "
-               "and jobs (name, op, index in JOB_KINDS, role, awaited job or None, iterations, instant, payload)");
+               "and jobs (name, op, index in JOB_KINDS, role, awaited job or None, iterations, instant, payload, scope "
+               "of a wait or None)");
     bind_frame(module);
 }
 

@@ -73,9 +73,10 @@ def attribution(
     overlap, so this is warps' time; a block's idle time is what ``idle`` tells.
 
     ``scope`` says whose producers a wait was matched with: its own ``block``'s, its ``rank``'s or all
-    ``ranks``'. The job table does not tell, so: a load or prefetch is for its own block; a stop waits for all
-    ranks; a send leaves its block; and of what is left it is the narrowest scope in which producers that were
-    not ready account for at least three quarters of the time of which they do in the widest.
+    ``ranks``'. It is what the job table declares. Where that does not tell: a load or prefetch is for its own
+    block; a stop waits for all ranks; a send leaves its block; and of what is left it is the narrowest scope
+    in which producers that were not ready account for at least three quarters of the time of which they do in
+    the widest.
 
     In scopes of several blocks ``last_blocks`` (and in ``ranks`` also ``last_ranks``) name those that were
     last most often, at most three, in the order of rank and block among equals, with their share of the
@@ -118,8 +119,10 @@ def _pairs(table: JobTable) -> list[_Pair]:
         if job.kind != "wait" or job.awaits is None or job.awaits >= len(table.jobs):
             continue
         producer = table.jobs[job.awaits]
-        if producer.kind in LOADING_KINDS:
-            scopes: tuple[str, ...] = (BLOCK,)
+        if job.scope is not None:
+            scopes: tuple[str, ...] = (job.scope,)
+        elif producer.kind in LOADING_KINDS:
+            scopes = (BLOCK,)
         elif wait in stops:
             scopes = (RANKS,)
         else:

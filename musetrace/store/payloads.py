@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from musetrace.job_table import JOB_KINDS, JobTable, KernelShape
+from musetrace.job_table import JOB_KINDS, SCOPES, JobTable, KernelShape
 from musetrace.store import limits
 
 FORMAT_NAME = "musetrace"
@@ -214,6 +214,7 @@ def parse_job_table(data: Any, slots: int) -> JobTable | None:
         and not any(table.payload_of_pair[:1])
         and all(job.kind in JOB_KINDS for job in table.jobs)
         and all(job.awaits is None or 0 <= job.awaits < jobs for job in table.jobs)
+        and all(job.scope in (None, *SCOPES) for job in table.jobs)
         and all(
             len(text) <= limits.MAX_NAME_CHARS for job in table.jobs for text in (job.name, job.op, job.role)
         )

@@ -9,9 +9,9 @@
     ROLE(consumer, 1, 4, 0b11110)
 
 #define GEMM_JOBS(JOB)                                                                              \
-    JOB(wait_for_stage, gemm,   Wait,    producer, multiply, 32)                                    \
+    JOB(wait_for_stage, gemm,   Wait,    producer, multiply, 32, musetrace::abi::kFromBlock)        \
     JOB(load,           gemm,   Load,    producer, none,     32, musetrace::abi::kPayload)          \
-    JOB(wait_for_tiles, gemm,   Wait,    consumer, load,     32)                                    \
+    JOB(wait_for_tiles, gemm,   Wait,    consumer, load,     32, musetrace::abi::kFromBlock)        \
     JOB(multiply,       gemm,   Compute, consumer, none,     32)                                    \
     JOB(store,          output, Send,    consumer, none)
 // clang-format on

@@ -11,7 +11,7 @@
     ROLE(tiles,    0, 5, 0, musetrace::abi::kBlock)
 #define GEMM_JOBS(JOB)                                                                                  \
     JOB(tile_load,    tile, Load,    producer, none, 3)                                                 \
-    JOB(tile_wait,    tile, Wait,    consumer, tile_load, 3)                                            \
+    JOB(tile_wait,    tile, Wait,    consumer, tile_load, 3, musetrace::abi::kFromBlock)                \
     JOB(tile_compute, tile, Compute, consumer, none, 3, musetrace::abi::kPayload)                       \
     JOB(released,     tile, Sync,    consumer, none, 1, musetrace::abi::kInstant)                       \
     JOB(trace,        path, Compute, tracer,   none, 60)                                                \

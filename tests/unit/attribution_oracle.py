@@ -47,7 +47,9 @@ def row_of(run: FakeRun, producer: int, waits: list[Span], made: list[Span]) -> 
     jobs = run.job_table.jobs
     job, awaited = jobs[waits[0].job], jobs[producer]
     scopes = ["block", "rank", "ranks"]
-    if awaited.kind in ("load", "prefetch"):
+    if job.scope is not None:
+        scopes = [job.scope]
+    elif awaited.kind in ("load", "prefetch"):
         scopes = ["block"]
     elif job.name == f"{job.op}_wait_ranks":
         scopes = ["ranks"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,11 @@ def struct_fields(dtype: np.dtype[Any]) -> dict[str, Any]:
 
 
 def job_lines(table: dict[str, Any]) -> list[str]:
-    """One line per job: name, op, kind, role, and for a wait the name of the awaited job."""
+    """One line per job: name, op, kind, role, and for a wait the name of the awaited job and of whom."""
     names = [job["name"] for job in table["jobs"]]
     return [
         " ".join([job["name"], job["op"], job["kind"], job["role"]])
-        + ("" if job["awaits"] is None else f" <- {names[job['awaits']]}")
+        + ("" if job["awaits"] is None else f" <- {names[job['awaits']]} of {job['scope']}")
         for job in table["jobs"]
     ]
 
@@ -155,7 +156,8 @@ def test_constants_and_jobs_are_those_of_the_headers(
     for (const Job& job : MuseLayer::kJobs) {
         std::printf("%s %s %s %s", job.name, job.op, kJobKindNames[int(job.kind)],
                     MuseLayer::kRoles[job.role].name);
-        if (job.awaits != kNoJob) std::printf(" <- %s", MuseLayer::kJobs[job.awaits].name);
+        const char* scope = job.scope() == kFromBlock ? "block" : job.scope() == kFromRank ? "rank" : "ranks";
+        if (job.awaits != kNoJob) std::printf(" <- %s of %s", MuseLayer::kJobs[job.awaits].name, scope);
         std::printf("\\n");
     }
     for (unsigned pair = 0; pair < kSlotMap<MuseLayer>.total / 2; ++pair)
@@ -208,6 +210,33 @@ def test_a_wait_and_nothing_else_names_the_job_it_waits_for(table: JobTable) -> 
         assert job.awaits is None or table.jobs[job.awaits].kind != "wait", job.name
 
 
+# Barriers and the ring are of a block; all else comes through a rank's own exchange buffers, which its blocks
+# fill, or at the stops those of all ranks.
+FROM_THE_RANK = {
+    "muse_layer": {"o_proj_wait_heads", "stop1_wait_rows", "stop5_wait_rows"},
+    "muse_hopper": {
+        *("attention_wait_splits", "o_proj_wait_heads", "stop1_wait_rows", "pooler_wait_input"),
+        *("router_wait_slices", "gemm1_wait_input", "unpooler_wait_input", "stop5_wait_rows"),
+        *("entry_wait_rows", "qkv_wait_input", "qkv_wait_slices"),
+    },
+}
+FROM_ALL_RANKS = {  # beside each *_wait_ranks
+    "muse_layer": {"gemm2_wait_input"},
+    "muse_hopper": {"stop2_wait_logits"},
+}
+
+
+@pytest.mark.parametrize("name", FROM_THE_RANK)
+def test_every_wait_of_the_built_in_tables_says_whose_producers_it_waits_for(name: str) -> None:
+    for job in JobTable.built_in(name).jobs:
+        expected = None if job.kind != "wait" else "block"
+        if job.name in FROM_THE_RANK[name]:
+            expected = "rank"
+        if job.name.endswith("_wait_ranks") or job.name in FROM_ALL_RANKS[name]:
+            expected = "ranks"
+        assert job.scope == expected, job.name
+
+
 def test_slot_pairs_are_runs_of_whole_registers_in_table_order(table: JobTable) -> None:
     pairs: list[tuple[int, int]] = []
     for warp in range(table.warps_per_block):
@@ -252,6 +281,7 @@ job_tables = st.builds(
                 "warps": st.tuples(st.integers(0, 31), st.integers(0, 31)),
                 "stamped_by": st.lists(st.integers(0, 31)),
                 "awaits": st.none() | st.integers(0, 999),
+                "scope": st.sampled_from([None, "block", "rank", "ranks"]),
                 "iterations": st.integers(1, 99),
                 "payload": st.booleans(),
                 "instant": st.booleans(),
@@ -270,10 +300,10 @@ def test_a_job_table_of_an_older_run_has_one_instance_of_each_job(table: JobTabl
     data = table.to_json()
     del data["iteration_of_pair"], data["payload_of_pair"]
     for job in data["jobs"]:
-        for name in ("iterations", "payload", "instant", "owner"):
+        for name in ("iterations", "payload", "instant", "owner", "scope"):
             del job[name]
     older = JobTable.from_json(data)
-    assert older.jobs == table.jobs
+    assert older.jobs == tuple(replace(job, scope=None) for job in table.jobs)
     assert (older.iteration_of_pair, older.payload_of_pair) == ((), ())
 
 

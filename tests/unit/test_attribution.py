@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from musetrace import analysis
 from musetrace.errors import AnalysisError
+from musetrace.job_table import JobTable
 from tests.unit import attribution_oracle as oracle
 from tests.unit.analysis_traces import questions
 from tests.unit.fake_run import FakeRun, Launch, Span, small_table
@@ -26,14 +27,21 @@ ITERATING = replace(
 )
 
 
-@given(questions(), st.booleans())
+def with_scope(table: JobTable, scope: str | None) -> JobTable:
+    """All waits declare it."""
+    jobs = (replace(job, scope=scope) if job.kind == "wait" else job for job in table.jobs)
+    return replace(table, jobs=tuple(jobs))
+
+
+@given(questions(), st.booleans(), st.sampled_from([None, None, "block", "rank", "ranks"]))
 @settings(max_examples=200, deadline=None)
 def test_attribution_is_the_oracles_and_every_wait_is_accounted_for(
-    question: tuple[FakeRun, dict[str, Any]], iterates: bool
+    question: tuple[FakeRun, dict[str, Any]], iterates: bool, declared: str | None
 ) -> None:
     run, scope = question
     if iterates:
         run = replace(run, job_table=ITERATING)
+    run = replace(run, job_table=with_scope(run.job_table, declared))
     table = analysis.attribution(run, **scope)
     assert table.to_pylist() == [dict_in_order(table, row) for row in oracle.attribution(run, scope)]
     for row in table.to_pylist():
@@ -99,6 +107,13 @@ def test_the_scope_is_the_narrowest_that_accounts_for_the_wait() -> None:
     assert ask(own, other, wait, ranks=(0,))["scope"] == "block"
     assert ask(own._replace(dur=15), other, wait, ranks=(0,))["scope"] == "rank"
     assert ask(own._replace(dur=15), other._replace(rank=1), wait)["scope"] == "ranks"
+
+
+def test_a_declared_scope_is_taken_whatever_the_times_say() -> None:
+    own, other, wait = on(A_MERGE, 1, 16, block=0), on(A_MERGE, 1, 33, block=1), on(B_WAIT_A, 10, 35)
+    for scope, before_ns in (("block", 6), ("rank", 23)):
+        row = ask(own, other, wait, ranks=(0,), job_table=with_scope(small_table(), scope))
+        assert (row["scope"], row["before_ns"]) == (scope, before_ns)
 
 
 def test_a_wait_for_a_piece_of_a_long_load_is_said_to_be_one() -> None:

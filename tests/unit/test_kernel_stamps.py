@@ -214,7 +214,7 @@ GEMM_ROLES = [
 ]
 GEMM_JOBS = [
     NewJob("tile_load", "tile", "load", "producer", iterations=3),
-    NewJob("tile_wait", "tile", "wait", "consumer", awaits="tile_load", iterations=3),
+    NewJob("tile_wait", "tile", "wait", "consumer", awaits="tile_load", iterations=3, scope="block"),
     NewJob("tile_compute", "tile", "compute", "consumer", iterations=3, payload=True),
     NewJob("released", "tile", "sync", "consumer", instant=True),
     NewJob("trace", "path", "compute", "tracer", iterations=60),
@@ -239,6 +239,39 @@ def test_a_table_written_as_cpp_is_the_table(repository: Path, tmp_path: Path) -
     printed = subprocess.run([tmp_path / "table"], check=True, capture_output=True, text=True, timeout=10)
     declared = JobTable.declare('a "quoted" name', 6, GEMM_ROLES, GEMM_JOBS)
     assert JobTable.from_json(json.loads(printed.stdout)) == declared
+
+
+@pytest.mark.parametrize("scope", [None, "block", "rank", "ranks"])
+def test_a_wait_keeps_its_scope(scope: str | None) -> None:
+    jobs = [NewJob("a", "op", "load", "one"), NewJob("b", "op", "wait", "one", awaits="a", scope=scope)]
+    table = JobTable.declare("scopes", 4, ONE, jobs)
+    assert [job.scope for job in table.jobs] == [None, scope]
+    assert ("kFrom" in cuda_source("Mine", "scopes", 4, ONE, jobs)) == (scope is not None)
+
+
+WRONG_SCOPES = {
+    "of a load": "JOB(a, op, Load, one, none, 1, musetrace::abi::kFromBlock)",
+    "twice": "JOB(a, op, Wait, one, a, 1, musetrace::abi::kFromBlock | musetrace::abi::kFromRank)",
+}
+
+
+@pytest.mark.parametrize("what", WRONG_SCOPES)
+def test_a_scope_that_cannot_be_does_not_compile(repository: Path, tmp_path: Path, what: str) -> None:
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    right = "JOB(a, op, Wait, one, a, 1, musetrace::abi::kFromRank)"
+    for job, complaint in ((right, None), (WRONG_SCOPES[what], "two scopes")):
+        program = f"""#include "musetrace/abi/job.h"
+#define ROLES(ROLE) ROLE(one, 0, 0, 1)
+#define JOBS(JOB) {job}
+MUSETRACE_JOB_TABLE(Jobs, "jobs", 1, ROLES, JOBS);
+"""
+        (tmp_path / "table.cpp").write_text(program)
+        command = [compiler, "-std=c++17", "-fsyntax-only", "-I", repository / "csrc/include"]
+        done = subprocess.run([*command, tmp_path / "table.cpp"], capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == (complaint is None), done.stderr
+        assert complaint is None or complaint in done.stderr
 
 
 @st.composite
@@ -308,6 +341,8 @@ ONE = [Role("one", 0, 3)]
         (4, ONE, [NewJob("a", "op", "load", "two")], "role 'two', which there is not"),
         (4, ONE, [NewJob("a", "op", "wait", "one")], "names the job that it awaits"),
         (4, ONE, [NewJob("a", "op", "wait", "one", awaits="b")], "awaits 'b', which there is not"),
+        (4, ONE, [NewJob("a", "op", "load", "one", scope="rank")], "scope 'rank'; a wait, and nothing else"),
+        (4, ONE, [NewJob("a", "op", "wait", "one", awaits="a", scope="all")], "block, rank or ranks"),
         (4, ONE, [NewJob("a", "op", "load", "one", iterations=0)], "0 iterations"),
         (4, ONE, [NewJob("a", "op", "load", "one", iterations=40_000)], "more than 65,534 slots"),
     ],

@@ -15,10 +15,11 @@ namespace musetrace::abi {
 // and JOBS(JOB) a list of
 //
 //   JOB(name, op, kind without its k, role, awaited job or none)
-//   JOB(name, op, kind, role, awaited job, iterations)               so many spans in each launch, [0] to [iterations -
-//   1] JOB(name, op, kind, role, awaited job, iterations, kInstant | kPayload)     see JobExtra
+//   JOB(name, op, kind, role, awaited job, iterations)               so many spans in each launch, from [0] on
+//   JOB(name, op, kind, role, awaited job, iterations, extra)        kInstant | kPayload: see JobExtra
+//   JOB(name, op, Wait, role, awaited job, iterations, scope)        kFromBlock, kFromRank or kFromRanks: of whom
 //
-// with kBlock, kInstant and kPayload of musetrace::abi. Its ids are Table::name for roles and jobs.
+// with kBlock and the JobExtra names of musetrace::abi. Its ids are Table::name for roles and jobs.
 #define MUSETRACE_JOB_TABLE(Table, table_name, warps_per_block, ROLES, JOBS)                                        \
     struct Table {                                                                                                  \
         static constexpr const char* kName = table_name;                                                            \
@@ -32,7 +33,8 @@ namespace musetrace::abi {
         ::musetrace::abi::roles_are_sound(::musetrace::abi::view_of<Table>()),                                      \
         "a role's warps are not warps of the block, or a warp stamps in two roles, or one outside its role");       \
     static_assert(::musetrace::abi::jobs_are_sound(::musetrace::abi::view_of<Table>()),                             \
-                  "a wait names no job to wait for, another job names one, or a job has no iterations");            \
+                  "a wait names no job to wait for or two scopes, another job names one of these, or a job has no " \
+                  "iterations");                                                                                    \
     static_assert(::musetrace::abi::count_slots(::musetrace::abi::view_of<Table>()) <= ::musetrace::abi::kMaxSlots, \
                   "a block would have more than 65,534 slots: fewer iterations, or fewer stamping warps")
 #define MUSETRACE_ID(name, ...) name,

@@ -43,6 +43,11 @@ std::string list(const Values& values, Show show) {
 
 inline std::string boolean(bool value) { return value ? "true" : "false"; }
 
+inline std::string scope(JobExtra scope) {
+    if (scope == 0) return "null";
+    return quoted(kScopeNames[scope == kFromBlock ? 0 : scope == kFromRank ? 1 : 2]);
+}
+
 inline std::string job(const TableView& table, const Job& job) {
     const Role& role = table.roles[job.role];
     std::vector<int> stampers;
@@ -55,8 +60,8 @@ inline std::string job(const TableView& table, const Job& job) {
            ", \"warps\": [" + std::to_string(role.first_warp) + ", " + std::to_string(role.last_warp) +
            "], \"stamped_by\": " + list(stampers, number) +
            ", \"awaits\": " + (job.awaits == kNoJob ? "null" : std::to_string(job.awaits)) +
-           ", \"iterations\": " + std::to_string(job.iterations) + ", \"payload\": " + boolean(job.has_payload()) +
-           ", \"instant\": " + boolean(job.is_instant()) +
+           ", \"scope\": " + scope(job.scope()) + ", \"iterations\": " + std::to_string(job.iterations) +
+           ", \"payload\": " + boolean(job.has_payload()) + ", \"instant\": " + boolean(job.is_instant()) +
            ", \"owner\": " + (role.owner == kBlock ? "\"block\"" : "\"warp\"") + "}";
 }
 

@@ -19,72 +19,72 @@ namespace musetrace::abi {
     ROLE(group,    4,    11,   1u << 4 | 1u << 8)
 
 //      name                  op         kind      role      awaits
-#define MUSETRACE_MUSE_LAYER_JOBS(JOB)                                            \
-    JOB(attention_load_k,     attention, Load,     loader,   none)                \
-    JOB(attention_load_v,     attention, Load,     input,    none)                \
-    JOB(attention_load_window, attention, Load,    group,    none)                \
-    JOB(attention_wait_kv,    attention, Wait,     group,    attention_load_v)    \
-    JOB(attention_compute,    attention, Compute,  group,    none)                \
-    JOB(attention_merge,      attention, Compute,  group,    none)                \
-    JOB(attention_wait_merge, attention, Wait,     sender,   attention_merge)     \
-    JOB(attention_send,       attention, Send,     sender,   none)                \
-    JOB(exchange_reset,       exchange,  Sync,     sender,   none)                \
-    JOB(o_proj_load,          o_proj,    Load,     loader,   none)                \
-    JOB(o_proj_wait_heads,    o_proj,    Wait,     input,    attention_send)      \
-    JOB(o_proj_load_input,    o_proj,    Load,     input,    none)                \
-    JOB(o_proj_wait_input,    o_proj,    Wait,     group,    o_proj_load_input)   \
-    JOB(o_proj_wait_weights,  o_proj,    Wait,     group,    o_proj_load)         \
-    JOB(o_proj_compute,       o_proj,    Compute,  group,    none)                \
-    JOB(o_proj_wait_output,   o_proj,    Wait,     sender,   o_proj_compute)      \
-    JOB(o_proj_send,          o_proj,    Send,     sender,   none)                \
-    JOB(stop1_wait_ranks,     stop1,     Wait,     group,    o_proj_send)         \
-    JOB(stop1_sum,            stop1,     Recv,     group,    none)                \
-    JOB(stop1_wait_rows,      stop1,     Wait,     group,    stop1_sum)           \
-    JOB(stop1_norm,           stop1,     Compute,  group,    none)                \
-    JOB(pooler_load,          pooler,    Load,     loader,   none)                \
-    JOB(pooler_wait_weights,  pooler,    Wait,     group,    pooler_load)         \
-    JOB(pooler_compute,       pooler,    Compute,  group,    none)                \
-    JOB(router_load,          router,    Load,     loader,   none)                \
-    JOB(router_wait_weights,  router,    Wait,     group,    router_load)         \
-    JOB(router_compute,       router,    Compute,  group,    none)                \
-    JOB(router_wait_output,   router,    Wait,     sender,   router_compute)      \
-    JOB(router_send,          router,    Send,     sender,   none)                \
-    JOB(stop2_wait_ranks,     stop2,     Wait,     group,    router_send)         \
-    JOB(stop2_norm,           stop2,     Compute,  group,    none)                \
-    JOB(stop2_topk,           stop2,     Compute,  group,    none)                \
-    JOB(gemm1_prefetch,       gemm1,     Prefetch, prefetch, none)                \
-    JOB(gemm1_wait_tiles,     gemm1,     Wait,     loader,   stop2_topk)          \
-    JOB(gemm1_load,           gemm1,     Load,     loader,   none)                \
-    JOB(gemm1_wait_weights,   gemm1,     Wait,     group,    gemm1_load)          \
-    JOB(gemm1_compute,        gemm1,     Compute,  group,    none)                \
-    JOB(gemm1_send,           gemm1,     Send,     group,    none)                \
-    JOB(stop3_wait_ranks,     stop3,     Wait,     input,    gemm1_send)          \
-    JOB(gemm2_load,           gemm2,     Load,     loader,   none)                \
-    JOB(gemm2_wait_input,     gemm2,     Wait,     group,    gemm1_send)          \
-    JOB(gemm2_wait_weights,   gemm2,     Wait,     group,    gemm2_load)          \
-    JOB(gemm2_compute,        gemm2,     Compute,  group,    none)                \
-    JOB(gemm2_send,           gemm2,     Send,     group,    none)                \
-    JOB(stop4_wait_ranks,     stop4,     Wait,     group,    gemm2_send)          \
-    JOB(stop4_combine,        stop4,     Compute,  group,    none)                \
-    JOB(unpooler_load,        unpooler,  Load,     loader,   none)                \
-    JOB(unpooler_wait_weights, unpooler, Wait,     group,    unpooler_load)       \
-    JOB(unpooler_compute,     unpooler,  Compute,  group,    none)                \
-    JOB(unpooler_wait_output, unpooler,  Wait,     sender,   unpooler_compute)    \
-    JOB(unpooler_send,        unpooler,  Send,     sender,   none)                \
-    JOB(stop5_wait_ranks,     stop5,     Wait,     group,    unpooler_send)       \
-    JOB(stop5_sum,            stop5,     Recv,     group,    none)                \
-    JOB(stop5_wait_rows,      stop5,     Wait,     group,    stop5_sum)           \
-    JOB(stop5_norm,           stop5,     Compute,  group,    none)                \
-    JOB(entry_norm,           entry,     Compute,  group,    none)                \
-    JOB(qkv_load,             qkv,       Load,     loader,   none)                \
-    JOB(qkv_wait_weights,     qkv,       Wait,     group,    qkv_load)            \
-    JOB(qkv_compute,          qkv,       Compute,  group,    none)                \
-    JOB(qkv_rope,             qkv,       Compute,  group,    none)                \
-    JOB(kv_write,             kv_write,  Send,     group,    none)                \
-    JOB(lm_head_load,         lm_head,   Load,     loader,   none)                \
-    JOB(lm_head_norm,         lm_head,   Compute,  group,    none)                \
-    JOB(lm_head_wait_weights, lm_head,   Wait,     group,    lm_head_load)        \
-    JOB(lm_head_compute,      lm_head,   Compute,  group,    none)
+#define MUSETRACE_MUSE_LAYER_JOBS(JOB)                                                          \
+    JOB(attention_load_k,      attention, Load,     loader,   none)                             \
+    JOB(attention_load_v,      attention, Load,     input,    none)                             \
+    JOB(attention_load_window, attention, Load,     group,    none)                             \
+    JOB(attention_wait_kv,     attention, Wait,     group,    attention_load_v,  1, kFromBlock) \
+    JOB(attention_compute,     attention, Compute,  group,    none)                             \
+    JOB(attention_merge,       attention, Compute,  group,    none)                             \
+    JOB(attention_wait_merge,  attention, Wait,     sender,   attention_merge,   1, kFromBlock) \
+    JOB(attention_send,        attention, Send,     sender,   none)                             \
+    JOB(exchange_reset,        exchange,  Sync,     sender,   none)                             \
+    JOB(o_proj_load,           o_proj,    Load,     loader,   none)                             \
+    JOB(o_proj_wait_heads,     o_proj,    Wait,     input,    attention_send,    1, kFromRank)  \
+    JOB(o_proj_load_input,     o_proj,    Load,     input,    none)                             \
+    JOB(o_proj_wait_input,     o_proj,    Wait,     group,    o_proj_load_input, 1, kFromBlock) \
+    JOB(o_proj_wait_weights,   o_proj,    Wait,     group,    o_proj_load,       1, kFromBlock) \
+    JOB(o_proj_compute,        o_proj,    Compute,  group,    none)                             \
+    JOB(o_proj_wait_output,    o_proj,    Wait,     sender,   o_proj_compute,    1, kFromBlock) \
+    JOB(o_proj_send,           o_proj,    Send,     sender,   none)                             \
+    JOB(stop1_wait_ranks,      stop1,     Wait,     group,    o_proj_send,       1, kFromRanks) \
+    JOB(stop1_sum,             stop1,     Recv,     group,    none)                             \
+    JOB(stop1_wait_rows,       stop1,     Wait,     group,    stop1_sum,         1, kFromRank)  \
+    JOB(stop1_norm,            stop1,     Compute,  group,    none)                             \
+    JOB(pooler_load,           pooler,    Load,     loader,   none)                             \
+    JOB(pooler_wait_weights,   pooler,    Wait,     group,    pooler_load,       1, kFromBlock) \
+    JOB(pooler_compute,        pooler,    Compute,  group,    none)                             \
+    JOB(router_load,           router,    Load,     loader,   none)                             \
+    JOB(router_wait_weights,   router,    Wait,     group,    router_load,       1, kFromBlock) \
+    JOB(router_compute,        router,    Compute,  group,    none)                             \
+    JOB(router_wait_output,    router,    Wait,     sender,   router_compute,    1, kFromBlock) \
+    JOB(router_send,           router,    Send,     sender,   none)                             \
+    JOB(stop2_wait_ranks,      stop2,     Wait,     group,    router_send,       1, kFromRanks) \
+    JOB(stop2_norm,            stop2,     Compute,  group,    none)                             \
+    JOB(stop2_topk,            stop2,     Compute,  group,    none)                             \
+    JOB(gemm1_prefetch,        gemm1,     Prefetch, prefetch, none)                             \
+    JOB(gemm1_wait_tiles,      gemm1,     Wait,     loader,   stop2_topk,        1, kFromBlock) \
+    JOB(gemm1_load,            gemm1,     Load,     loader,   none)                             \
+    JOB(gemm1_wait_weights,    gemm1,     Wait,     group,    gemm1_load,        1, kFromBlock) \
+    JOB(gemm1_compute,         gemm1,     Compute,  group,    none)                             \
+    JOB(gemm1_send,            gemm1,     Send,     group,    none)                             \
+    JOB(stop3_wait_ranks,      stop3,     Wait,     input,    gemm1_send,        1, kFromRanks) \
+    JOB(gemm2_load,            gemm2,     Load,     loader,   none)                             \
+    JOB(gemm2_wait_input,      gemm2,     Wait,     group,    gemm1_send,        1, kFromRanks) \
+    JOB(gemm2_wait_weights,    gemm2,     Wait,     group,    gemm2_load,        1, kFromBlock) \
+    JOB(gemm2_compute,         gemm2,     Compute,  group,    none)                             \
+    JOB(gemm2_send,            gemm2,     Send,     group,    none)                             \
+    JOB(stop4_wait_ranks,      stop4,     Wait,     group,    gemm2_send,        1, kFromRanks) \
+    JOB(stop4_combine,         stop4,     Compute,  group,    none)                             \
+    JOB(unpooler_load,         unpooler,  Load,     loader,   none)                             \
+    JOB(unpooler_wait_weights, unpooler,  Wait,     group,    unpooler_load,     1, kFromBlock) \
+    JOB(unpooler_compute,      unpooler,  Compute,  group,    none)                             \
+    JOB(unpooler_wait_output,  unpooler,  Wait,     sender,   unpooler_compute,  1, kFromBlock) \
+    JOB(unpooler_send,         unpooler,  Send,     sender,   none)                             \
+    JOB(stop5_wait_ranks,      stop5,     Wait,     group,    unpooler_send,     1, kFromRanks) \
+    JOB(stop5_sum,             stop5,     Recv,     group,    none)                             \
+    JOB(stop5_wait_rows,       stop5,     Wait,     group,    stop5_sum,         1, kFromRank)  \
+    JOB(stop5_norm,            stop5,     Compute,  group,    none)                             \
+    JOB(entry_norm,            entry,     Compute,  group,    none)                             \
+    JOB(qkv_load,              qkv,       Load,     loader,   none)                             \
+    JOB(qkv_wait_weights,      qkv,       Wait,     group,    qkv_load,          1, kFromBlock) \
+    JOB(qkv_compute,           qkv,       Compute,  group,    none)                             \
+    JOB(qkv_rope,              qkv,       Compute,  group,    none)                             \
+    JOB(kv_write,              kv_write,  Send,     group,    none)                             \
+    JOB(lm_head_load,          lm_head,   Load,     loader,   none)                             \
+    JOB(lm_head_norm,          lm_head,   Compute,  group,    none)                             \
+    JOB(lm_head_wait_weights,  lm_head,   Wait,     group,    lm_head_load,      1, kFromBlock) \
+    JOB(lm_head_compute,       lm_head,   Compute,  group,    none)
 // clang-format on
 
 MUSETRACE_JOB_TABLE(MuseLayer, "muse_layer", 12, MUSETRACE_MUSE_LAYER_ROLES, MUSETRACE_MUSE_LAYER_JOBS);

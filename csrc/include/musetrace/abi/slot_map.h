@@ -17,12 +17,18 @@ inline constexpr std::uint32_t kMaxSlots = 65534;  // the begin slot of a pair i
 
 enum Owner : std::uint8_t { kWarp = 0, kBlock = 1 };
 
-// What a job has beside a begin and an end.
+// What a job has beside a begin and an end, and whose producers a wait waits for: one scope at most. Without one the
+// reader works it out from the times.
 enum JobExtra : std::uint8_t {
     kSpan = 0,
-    kInstant = 1,  // a moment: no end
-    kPayload = 2,  // 32 bits of its own with each instance
+    kInstant = 1,     // a moment: no end
+    kPayload = 2,     // 32 bits of its own with each instance
+    kFromBlock = 4,   // waits for the awaited job of its own block
+    kFromRank = 8,    // of all blocks of its rank
+    kFromRanks = 16,  // of all blocks of all ranks
 };
+inline constexpr std::uint8_t kScopeBits = kFromBlock | kFromRank | kFromRanks;
+inline constexpr const char* kScopeNames[] = {"block", "rank", "ranks"};  // in the order of their bits
 MUSETRACE_BOTH constexpr JobExtra operator|(JobExtra one, JobExtra other) {
     return static_cast<JobExtra>(static_cast<std::uint8_t>(one) | static_cast<std::uint8_t>(other));
 }
@@ -48,6 +54,7 @@ struct Job {
 
     MUSETRACE_BOTH constexpr bool is_instant() const { return extra & kInstant; }
     MUSETRACE_BOTH constexpr bool has_payload() const { return extra & kPayload; }
+    MUSETRACE_BOTH constexpr JobExtra scope() const { return static_cast<JobExtra>(extra & kScopeBits); }
     // Of one instance: begin and end, and behind them a payload and the mark that it was written.
     MUSETRACE_BOTH constexpr std::uint32_t slots() const { return has_payload() ? 4u : 2u; }
 };
@@ -132,13 +139,14 @@ MUSETRACE_BOTH constexpr bool roles_are_sound(const TableView& table) {
     return true;
 }
 
-// Every wait names the job it waits for, nothing else does.
+// Every wait names the job it waits for, and one scope at most; nothing else does.
 MUSETRACE_BOTH constexpr bool jobs_are_sound(const TableView& table) {
     for (std::uint32_t at = 0; at < table.num_jobs; ++at) {
         const Job& job = table.jobs[at];
         if (job.role >= table.num_roles || job.iterations == 0) return false;
         if ((job.kind == JobKind::kWait) != (job.awaits != kNoJob)) return false;
         if (job.awaits != kNoJob && job.awaits >= table.num_jobs) return false;
+        if (job.scope() != 0 && (job.kind != JobKind::kWait || (job.scope() & (job.scope() - 1)) != 0)) return false;
     }
     return true;
 }
