@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from musetrace.errors import UsageError
+from musetrace.job_bytes import check_number
 from musetrace.job_table import JOB_KINDS, SCOPES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +40,7 @@ class Role:
 @dataclass(frozen=True)
 class NewJob:
     """A job of a role. A ``wait`` names in ``awaits`` the job whose end it waits for, and may say of whom in
-    ``scope``. See ``job_table.Job``.
+    ``scope``. ``bytes`` are those of one launch, where they are always the same. See ``job_table.Job``.
     """
 
     name: str
@@ -51,6 +52,7 @@ class NewJob:
     instant: bool = False
     payload: bool = False
     scope: str | None = None
+    bytes: int | None = None
 
 
 RoleRow = tuple[str, int, int, int, bool]
@@ -111,12 +113,21 @@ def _job_row(job: NewJob, role_ids: dict[str, int], job_ids: dict[str, int]) -> 
         raise UsageError(
             f"job {job.name} has scope {job.scope!r}; a wait, and nothing else, has block, rank or ranks"
         )
+    if job.bytes is not None:
+        _check_bytes(job)
     if not 1 <= job.iterations <= MAX_ITERATIONS:
         raise UsageError(f"job {job.name} has {job.iterations} iterations; it may have 1 to {MAX_ITERATIONS}")
     awaited = None if job.awaits is None else job_ids[job.awaits]
     kind = JOB_KINDS.index(job.kind)
     options = job.iterations, job.instant, job.payload, job.scope
     return job.name, job.op, kind, role_ids[job.role], awaited, *options
+
+
+def _check_bytes(job: NewJob) -> None:
+    try:
+        check_number(job.bytes, f"job {job.name}")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def cuda_source(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class Job:
     runs. ``warps`` is the inclusive range of warps that do the job, ``stamped_by`` those of them that
     stamp it: none when the block owns the job (``owner`` is ``block``, else ``warp``). A launch has
     ``iterations`` instances of it; an ``instant`` has no end, and a ``payload`` is a u32 with each instance.
+    ``bytes`` is what all blocks of the kernel move in it in one launch, None where nobody said.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Job:
     instant: bool = False
     owner: str = "warp"
     scope: str | None = None
+    bytes: int | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Job:
@@ -67,6 +69,7 @@ class Job:
             instant=bool(data.get("instant", False)),
             owner=str(data.get("owner", "warp")),
             scope=None if data.get("scope") is None else str(data["scope"]),
+            bytes=None if data.get("bytes") is None else int(data["bytes"]),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +87,7 @@ class Job:
             "payload": self.payload,
             "instant": self.instant,
             "owner": self.owner,
+            **({} if self.bytes is None else {"bytes": self.bytes}),
         }
 
 
@@ -147,9 +151,10 @@ class JobTable:
 
         rows = rows_of(warps_per_block, roles, jobs)
         try:
-            return cls.from_json(json.loads(_core.abi.declared_job_table(name, warps_per_block, *rows)))
+            made = cls.from_json(json.loads(_core.abi.declared_job_table(name, warps_per_block, *rows)))
         except ValueError as error:
             raise UsageError(f"job table {name}: {error}") from None
+        return made.with_bytes({job.name: job.bytes for job in jobs if job.bytes is not None})
 
     @classmethod
     def from_library(cls, library: str | os.PathLike[str] | ctypes.CDLL, type_name: str) -> JobTable:
@@ -198,6 +203,13 @@ class JobTable:
             "payload_of_pair": list(self.payload_of_pair),
             **({"kernels": [asdict(kernel) for kernel in self.kernels]} if self.kernels else {}),
         }
+
+    def with_bytes(self, given: Mapping[str, int]) -> JobTable:
+        """The same table with the bytes of some jobs, by name."""
+        if not given:
+            return self
+        jobs = (replace(job, bytes=given.get(job.name, job.bytes)) for job in self.jobs)
+        return replace(self, jobs=tuple(jobs))
 
     def has_kernel(self, kernel: int) -> bool:
         """Whether there is a kernel of this number; a table that lists none has one, number 0."""

@@ -22,6 +22,9 @@ GLOBAL_LAYER_PERIOD = 4
 # K of one NVFP4 scale and of one m16n8k16 matrix instruction; a rank's share of a width is a multiple of it.
 WIDTH_MULTIPLE = 16
 
+# Positions in front of those that a slice's step verifies, where nobody says.
+DEFAULT_CONTEXT = 4096
+
 # Above any real dimension, and small enough that a product of two of them fits 64 bits.
 MAX_DIMENSION = 2**31 - 1
 MAX_NAME_LENGTH = 100

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace.errors import UsageError
-from musetrace.muse.config import MuseConfig, preset
+from musetrace.muse.config import DEFAULT_CONTEXT, MuseConfig, preset
 from musetrace.muse.cpu_device import clock_ns
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
-from musetrace.muse.opening import DEFAULT_CONTEXT, default_capacity
+from musetrace.muse.opening import default_capacity
 from musetrace.muse.slice_steps import SliceSteps
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         stop4=options.stop4,
         launches=options.launches,
     )
-    engine.attach(recorder)
+    engine.attach(recorder, context if config.slice_tp is not None else None)
     run_step = _steps_of(engine, context, options.seed)
     progress(0, options.steps)
     for step in range(options.steps):

@@ -6,6 +6,7 @@ A pass is an ``entry`` launch (embedded tokens to the first layer's projections)
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +15,11 @@ import torch
 
 import musetrace
 from musetrace.errors import UsageError
+from musetrace.job_bytes import LaunchBytes
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
+from musetrace.muse.job_bytes import ModelBytes
 from musetrace.muse.opening import EngineOptions, open_model
 from musetrace.muse.passes import Recording
 from musetrace.muse.peer_device import PeerDevice
@@ -50,17 +54,21 @@ class Engine:
         self.plan = opened.passes.plan
         self._recording: Recording | None = None
 
-    def attach(self, recorder: Recorder) -> None:
+    def attach(self, recorder: Recorder, position: int | None = None) -> None:
         """Record every pass from now on; with a recorder that is off, nothing changes.
 
         Processes that share the model all do so, each with a recorder of the one run.
+
+        Args:
+            position: of the first token of every pass, where that is always the same: what attention then
+                reads of the KV cache is known, and kept in the run.
 
         Raises:
             RecordError: the recorder cannot start.
         """
         if not recorder.active:
             return
-        source = self.stamp_source(recorder.stamps)
+        source = replace(self.stamp_source(recorder.stamps), job_bytes=self._job_bytes(position))
         self._passes.prepare(recorder.stamps)
         self._recording = Recording(recorder.attach(source), recorder.stamps)
 
@@ -69,6 +77,18 @@ class Engine:
         model = self.config.to_json() | {"seed": self.options.seed, "weights": "synthetic"}
         build = {"musetrace": musetrace.__version__, "stamps": stamps, "tp": self.device.tp}
         return self.device.stamp_source(stamps, model | self._facts.model, build | self._facts.build)
+
+    def _job_bytes(self, position: int | None) -> tuple[LaunchBytes, ...]:
+        packed = isinstance(self.device, CudaDevice)
+        return ModelBytes(
+            config=self.config,
+            tp=self.device.tp,
+            layers=sum(planned.device_kind == "layer" for planned in self.plan),
+            packed=packed,
+            stop4=str(self._facts.build.get("stop4", "gather")),
+            position=position,
+            pool=self._facts.model.get("expert_pool"),
+        ).launches()
 
     def close(self) -> None:
         """Part from the other processes that share the model, which all do so; nothing runs afterwards.

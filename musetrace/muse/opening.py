@@ -11,7 +11,7 @@ import torch
 import musetrace
 from musetrace.errors import UsageError
 from musetrace.muse import cpu_device, cuda_device
-from musetrace.muse.config import MuseConfig, preset
+from musetrace.muse.config import DEFAULT_CONTEXT, MuseConfig, preset
 from musetrace.muse.cuda_memory import memory_need
 from musetrace.muse.cuda_model import RandomSlice, RankWeights, WholeModel
 from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
@@ -32,7 +32,6 @@ from musetrace.record.process_place import process_place
 LARGEST_HIDDEN_ON_CPU = 2048
 DEFAULT_TP = 2
 DEFAULT_CPU_BLOCKS = 2
-DEFAULT_CONTEXT = 4096
 # Of a whole model, whose own limit may be a million positions.
 MOST_POSITIONS = 8192
 _CAPACITY_MULTIPLE = 32

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from musetrace.errors import RecordError
+from musetrace.job_bytes import checked_bytes
 from musetrace.record.cpu_kernel_device import CpuKernelDevice
 from musetrace.record.cuda_kernel_device import CudaKernelDevice
 from musetrace.record.kernel_device import KernelDevice
@@ -17,13 +18,21 @@ from musetrace.store import limits
 _DIMENSIONS = 3
 
 
-def kernel_table(given: object, grid: int | Sequence[int] | None, name: str | None) -> KernelTable:
-    """A kernel by its table, its grid and its name. Raises RecordError."""
+def kernel_table(
+    given: object, grid: int | Sequence[int] | None, name: str | None, moved: object = None
+) -> KernelTable:
+    """A kernel by its table, its grid, its name and the bytes that its jobs move. Raises RecordError."""
     table = job_table_of(given)
     chosen = table.name if name is None else name
     if not isinstance(chosen, str) or not 0 < len(chosen) <= limits.MAX_NAME_CHARS:
         raise RecordError(f"{chosen!r} is no name for a kernel: give 1 to {limits.MAX_NAME_CHARS} characters")
-    return KernelTable(chosen, _blocks(grid, chosen), table)
+    blocks = _blocks(grid, chosen)
+    if moved is not None:
+        try:
+            table = table.with_bytes(checked_bytes(moved, [job.name for job in table.jobs], chosen))
+        except ValueError as error:
+            raise RecordError(str(error)) from None
+    return KernelTable(chosen, blocks, table)
 
 
 def _blocks(grid: object, name: str) -> int:

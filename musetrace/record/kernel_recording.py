@@ -23,7 +23,7 @@ from musetrace.record.kernel_buffers import LentRegion, RegionPool, keep
 from musetrace.record.kernel_device import KernelDevice
 from musetrace.record.kernel_drain import DrainedKernel, KernelDrain, first_line
 from musetrace.record.kernel_launch import Ended, KernelLaunch, nothing
-from musetrace.record.kernel_table import KernelTable, combined_table
+from musetrace.record.kernel_table import KernelTable, bytes_of_kernels, combined_table
 from musetrace.record.launch_numbers import MAX_LAYERS, LaunchNumber, LaunchNumbers, OpenStep
 from musetrace.record.loss_ledger import (
     BUFFERS_BUSY,
@@ -336,9 +336,9 @@ class KernelRecording:
         return self._drain
 
     def _source(self) -> StampSource:
-        device = self.device
+        device, table = self.device, combined_table([one.table for one in self._kernels])
         return StampSource(
-            job_table=combined_table([one.table for one in self._kernels]),
+            job_table=table,
             ranks=1,
             blocks=max(one.table.blocks for one in self._kernels),
             slot_bytes=self._slot_bytes,
@@ -350,6 +350,7 @@ class KernelRecording:
             read_clock=device.read_clock,
             allocate=aligned_zeros,
             anchor=device.anchor,
+            job_bytes=bytes_of_kernels(table),
         )
 
     def _fail(self, error: BaseException) -> None:

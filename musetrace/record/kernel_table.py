@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from musetrace.errors import RecordError
+from musetrace.job_bytes import JobBytes, LaunchBytes
 from musetrace.job_table import Job, JobTable, KernelShape
 from musetrace.store import limits
 from musetrace.store.payloads import parse_job_table
@@ -102,6 +103,18 @@ def combined_table(kernels: Sequence[KernelTable]) -> JobTable:
             for kernel, first in zip(kernels, first_pairs, strict=False)
         ),
     )
+
+
+def bytes_of_kernels(table: JobTable) -> list[LaunchBytes]:
+    """What the jobs of each kernel of a combined table move, under the names that they have there."""
+    found = []
+    for kernel in table.kernels:
+        numbers = sorted(set(table.of_kernel(kernel.name).job_of_pair) - {-1})
+        jobs = [table.jobs[number] for number in numbers]
+        moved = {job.name: JobBytes.exact(job.bytes) for job in jobs if job.bytes is not None}
+        if moved:
+            found.append(LaunchBytes(kernel.name, None, moved))
+    return found
 
 
 def _jobs(kernels: Sequence[KernelTable], first_jobs: Sequence[int]) -> Iterable[Job]:

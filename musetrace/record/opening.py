@@ -122,6 +122,7 @@ def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
         "model": source.model,
         "build": source.build,
         "clock": {"name": source.clock_name, "tick_ns": source.tick_ns},
+        "job_bytes": [one.to_json() for one in source.job_bytes],
         "command": typed_command(sys.argv),
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),

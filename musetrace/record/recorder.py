@@ -120,6 +120,7 @@ class Recorder:
         name: str | None = None,
         device: str = "cuda",
         buffers: int = BUFFERS,
+        bytes: Mapping[str, int] | None = None,
     ) -> StampedKernel: ...
 
     def attach(
@@ -130,6 +131,7 @@ class Recorder:
         name: str | None = None,
         device: str = "cuda",
         buffers: int = BUFFERS,
+        bytes: Mapping[str, int] | None = None,
     ) -> Collector | StampedKernel:
         """Record a kernel, before its first launch; several calls, several kernels.
 
@@ -141,12 +143,14 @@ class Recorder:
             name: what its launches are called in the run (default: the table's name).
             device: ``cuda``, torch's current GPU, or ``cpu``: threads of the host.
             buffers: launches that may be in flight or not drained yet; more of them count as lost.
+            bytes: what all blocks together move in one launch, by the name of the job that moves it; from it
+                comes the bandwidth that the run shows. Instead of what the table says.
 
         Raises:
             RecordError: it cannot be recorded; the program can go on without.
         """
         if not isinstance(source, StampSource):
-            return self._attach_kernel(source, grid, name, device, buffers)
+            return self._attach_kernel(source, grid, name, device, buffers, bytes)
         if not self.active or self._output is None:
             return OffCollector()
         if self._kernels is not None:
@@ -166,13 +170,19 @@ class Recorder:
         return self._collector
 
     def _attach_kernel(
-        self, table: object, grid: int | Sequence[int] | None, name: str | None, device: str, buffers: int
+        self,
+        table: object,
+        grid: int | Sequence[int] | None,
+        name: str | None,
+        device: str,
+        buffers: int,
+        moved: Mapping[str, int] | None,
     ) -> StampedKernel:
         if not self.active or self._output is None:
             return kernel_that_is_off(name or "kernel", blocks=0, on_gpu=device == "cuda")
         if self._stopping or (self._drain is not None and self._kernels is None):
             raise RecordError("this recorder was closed or has a device already; open another recorder")
-        kernel = kernel_table(table, grid, name)
+        kernel = kernel_table(table, grid, name, moved)
         check_buffers(buffers)
         if self._kernels is None:
             opened = open_kernel_device(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from musetrace.abi import StampLayout
 from musetrace.errors import RecordError
+from musetrace.job_bytes import LaunchBytes
 from musetrace.job_table import JobTable
 from musetrace.record.peer_clock import PeerClock
 from musetrace.store import limits
@@ -33,9 +34,10 @@ class StampSource:
     aligned to 128, that the device can write and the host can read: one buffer, the regions of all ranks one
     after the other. ``slot_bytes`` is 8 for stamps kept by ``store``, 4 by ``register``, 0 for ``off``.
     ``buffers`` is how many are allocated: a device that takes one for each launch of a step at once needs as
-    many, and more to go on while they are drained. ``anchor`` is a first reading of both clocks, if there is
-    one. ``peer_clock`` gives the device's end of a comparison with the clocks of other processes' devices, or
-    raises RuntimeError; it is called when there are others, who wait for each other then.
+    many, and more to go on while they are drained. ``job_bytes`` is what the jobs of a launch move, where
+    that is known. ``anchor`` is a first reading of both clocks, if there is one. ``peer_clock`` gives the
+    device's end of a comparison with the clocks of other processes' devices, or raises RuntimeError; it is
+    called when there are others, who wait for each other then.
     """
 
     job_table: JobTable
@@ -50,6 +52,7 @@ class StampSource:
     read_clock: Callable[[], int]
     allocate: Callable[[int], npt.NDArray[np.uint8]]
     buffers: int = BUFFERS
+    job_bytes: Sequence[LaunchBytes] = ()
     anchor: Clock | None = None
     peer_clock: Callable[[], PeerClock] | None = None
 

@@ -21,7 +21,17 @@ INDEX_VERSION = "1.0"
 PROBE_KEY = "probe"
 _CRC_KEY = "crc32"
 _TEMPORARY = ".index-"
-_META_SECTIONS = ("stamps", "job_table", "device", "model", "build", "clock", "command", "recorded_at")
+_META_SECTIONS = (
+    "stamps",
+    "job_table",
+    "device",
+    "model",
+    "build",
+    "clock",
+    "job_bytes",
+    "command",
+    "recorded_at",
+)
 
 
 def index_run(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from musetrace.job_bytes import MAX_BYTES
 from musetrace.job_table import JOB_KINDS, SCOPES, JobTable, KernelShape
 from musetrace.store import limits
 
@@ -215,6 +216,7 @@ def parse_job_table(data: Any, slots: int) -> JobTable | None:
         and all(job.kind in JOB_KINDS for job in table.jobs)
         and all(job.awaits is None or 0 <= job.awaits < jobs for job in table.jobs)
         and all(job.scope in (None, *SCOPES) for job in table.jobs)
+        and all(job.bytes is None or 0 < job.bytes <= MAX_BYTES for job in table.jobs)
         and all(
             len(text) <= limits.MAX_NAME_CHARS for job in table.jobs for text in (job.name, job.op, job.role)
         )
