@@ -13,13 +13,12 @@ from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import sum_uncertainty_ns
 from musetrace.analysis.launch_counts import LaunchCounts
 from musetrace.analysis.percentiles import nearest_rank
-from musetrace.analysis.producers import BLOCK, NO_TIME, RANK, RANKS, Match, matches
+from musetrace.analysis.producers import BLOCK, NO_TIME, RANKS, Match, matches
 from musetrace.analysis.rank_clocks import RankTimes, rank_times
-from musetrace.analysis.rows import LOADING_KINDS
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted, Selection, StepSpans, check_scope, spans_by_step
 from musetrace.analysis.step_axis import StepAxis
-from musetrace.analysis.stops import stop_jobs
+from musetrace.analysis.wait_jobs import narrowest_scope, wait_jobs
 from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
@@ -113,23 +112,10 @@ def attribution(
 
 
 def _pairs(table: JobTable) -> list[_Pair]:
-    stops = {wait for wait, _ in stop_jobs(table).values()}
-    pairs = []
-    for wait, job in enumerate(table.jobs):
-        if job.kind != "wait" or job.awaits is None or job.awaits >= len(table.jobs):
-            continue
-        producer = table.jobs[job.awaits]
-        if job.scope is not None:
-            scopes: tuple[str, ...] = (job.scope,)
-        elif producer.kind in LOADING_KINDS:
-            scopes = (BLOCK,)
-        elif wait in stops:
-            scopes = (RANKS,)
-        else:
-            scopes = (RANK, RANKS) if producer.kind == "send" else (BLOCK, RANK, RANKS)
-        iterates = job.iterations > 1 and producer.iterations > 1
-        pairs.append(_Pair(wait, job.awaits, iterates, {scope: _InScope() for scope in scopes}))
-    return pairs
+    return [
+        _Pair(one.wait, one.producer, one.iterates, {scope: _InScope() for scope in one.scopes})
+        for one in wait_jobs(table)
+    ]
 
 
 @dataclass
@@ -179,8 +165,7 @@ class _Pair:
 
     def row(self, run: RunLike, all_ns: int, whole: bool, tick: int | None) -> dict[str, object]:
         """The answer's row."""
-        widest = list(self.scopes.values())[-1]
-        scope = next(name for name, one in self.scopes.items() if 4 * one.waiting_ns >= 3 * widest.waiting_ns)
+        scope = narrowest_scope({name: one.waiting_ns for name, one in self.scopes.items()})
         found, waits = self.scopes[scope], np.concatenate(self.waits)
         jobs, total = run.job_table.jobs, int(waits.sum())
         off = sum_uncertainty_ns(tick, self.counts.squares())
