@@ -4,12 +4,14 @@ Beside every time that is made of stamps stands what the clock's step leaves ope
 for ``X_ns`` and for ``X_p10_ns`` to ``X_p90_ns``, ``X_mean_uncertainty_ns`` for ``X_mean_ns``; null where the
 step is not known. ``musetrace.analysis.clock_quality`` derives them, and nothing is ranked within them.
 Every answer's schema metadata holds ``ignored`` (flagged spans left out), ``below_tick`` (sound spans shorter
-than the clock's step) and ``tick_ns`` (that step, or ``unknown``).
+than the clock's step) and ``tick_ns`` (that step, or ``unknown``). ``observed`` is the share of what it is
+about that was recorded, at least, with the counts behind it (``musetrace.analysis.observed``); where it
+differs by row, the rows have a column ``observed``.
 """
 
 from __future__ import annotations
 
-from musetrace.analysis.answer import below_tick_spans, ignored_spans, tick_ns
+from musetrace.analysis.answer import below_tick_spans, ignored_spans, observed, observed_counts, tick_ns
 from musetrace.analysis.attribution import attribution
 from musetrace.analysis.busy import block_busy
 from musetrace.analysis.compare import Comparison, compare
@@ -38,6 +40,8 @@ __all__ = [
     "idle_after",
     "ignored_spans",
     "launch_times",
+    "observed",
+    "observed_counts",
     "op_timeline",
     "ring_ahead",
     "step_times",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import mean_uncertainty_ns, tick_ns_of
+from musetrace.analysis.observed import NAMES, total
 from musetrace.analysis.percentiles import TENTHS, nearest_rank, rounded_mean
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted
@@ -27,15 +28,40 @@ def answer(
 ) -> pa.Table:
     """A table of ``rows``. Its metadata: ``ignored`` (flagged spans left out), ``below_tick`` (sound spans
     shorter than the clock's step) and ``tick_ns`` (that step); the last two ``unknown`` where the step is.
+    ``observed`` is the share of what the answer is about that was recorded (``unknown`` where it is about no
+    launches), ``launches``, ``blocks`` and ``spans`` say ``seen/expected`` (``musetrace.analysis.observed``).
     """
     tick = tick_ns(run)
     metadata = {
         b"ignored": str(counted.flagged).encode(),
         b"below_tick": _UNKNOWN if tick is None else str(counted.below_tick).encode(),
         b"tick_ns": _UNKNOWN if tick is None else str(tick).encode(),
+        **_observed_metadata(counted),
     }
     schema = pa.schema([pa.field(name, kind) for name, kind in fields], metadata=metadata)
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def _observed_metadata(counted: Counted) -> dict[bytes, bytes]:
+    seen = total(counted.seen.values())
+    share = seen.share
+    counts = {
+        name.encode(): f"{getattr(seen, name)}/{getattr(seen, f'{name}_expected')}".encode() for name in NAMES
+    }
+    return {b"observed": _UNKNOWN if share is None else repr(share).encode(), **counts}
+
+
+def observed(table: pa.Table) -> float | None:
+    """The share of what an answer is about that was recorded, at least; None: it is about no launches."""
+    text = table.schema.metadata[b"observed"]
+    return None if text == _UNKNOWN else float(text)
+
+
+def observed_counts(table: pa.Table) -> dict[str, tuple[int, int]]:
+    """Launches, blocks of launches and spans behind an answer: how many were seen, of how many expected."""
+    metadata = table.schema.metadata
+    told = {name: metadata[name.encode()].decode().split("/") for name in NAMES}
+    return {name: (int(seen), int(expected)) for name, (seen, expected) in told.items()}
 
 
 def ignored_spans(table: pa.Table) -> int:

@@ -40,6 +40,7 @@ _FIELDS = [
     ("rest_uncertainty_ns", pa.int64()),
     ("idle_ns", pa.int64()),
     ("idle_uncertainty_ns", pa.int64()),
+    ("observed", pa.float64()),
 ]
 
 
@@ -54,7 +55,8 @@ def block_busy(
     idle time, ``loading_ns`` is covered by a load or prefetch, ``waiting_ns`` by waits only, and ``rest_ns``
     by no job at all. A block of a launch counts when it left a sound span, or when every block
     of the launch reported. Each ``*_uncertainty_ns`` is that of the sum over the launches, and grows with the
-    number of pieces that it is made of.
+    number of pieces that it is made of. ``observed`` is the share of what the rank did that was recorded, at
+    least.
 
     Meaning: how far the block is from being always at work. It lies where a job's stamps do not enclose its
     work (a load is stamped at issue; its bytes arrive later), and where launches overlap (PDL): their
@@ -72,7 +74,11 @@ def block_busy(
     totals = {one: _Totals.of(run.blocks) for one in chosen_ranks(run, selection)}
     for spans in step_spans(run, selection, counted):
         totals[spans.rank].add(spans, run.blocks, classes)
-    rows = [row for one, total in totals.items() for row in total.rows(one, tick)]
+    rows = [
+        {**row, "observed": counted.seen[one].share}
+        for one, total in totals.items()
+        for row in total.rows(one, tick)
+    ]
     return answer(run, _FIELDS, rows, counted)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
 from musetrace.analysis.launch_counts import launch_key
+from musetrace.analysis.observed import seen_by_rank, total
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted, LaunchColumns, Selection, check_step, chosen_ranks
 
@@ -26,6 +27,7 @@ _LAUNCH_FIELDS = [
     *spread_fields("launch"),
     ("gap_n", pa.uint64()),
     *spread_fields("gap"),
+    ("observed", pa.float64()),
 ]
 
 
@@ -55,7 +57,10 @@ def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None
             # The host's times are no stamps: their clock's step is not recorded.
             tick = tick_ns(run) if clock == "device" else None
             rows.append({"clock": clock, "n": len(times), **spread("step", times, _sizes(number), tick)})
-    return answer(run, _STEP_FIELDS, rows, Counted())
+    columns = {one: LaunchColumns.of(run.launches(one)) for one in ranks}
+    return answer(
+        run, _STEP_FIELDS, rows, Counted(seen=seen_by_rank(run, Selection(None, rank, step), columns))
+    )
 
 
 def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = None) -> pa.Table:
@@ -63,7 +68,8 @@ def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = No
 
     A launch lasts from its first time to its last on one rank (block headers and stamps). ``gap_*`` is the
     begin of the step's next launch minus the end of this one, on the same rank: negative where they overlap
-    (PDL). A launch whose successor was lost has no gap. ``layers`` counts the distinct layers of the kind.
+    (PDL). A launch whose successor was lost has no gap. ``layers`` counts the distinct layers of the kind,
+    ``observed`` is the share of its launches and their blocks that was recorded, at least.
 
     Meaning: lengths plus gaps make up the step. The first header is written when a block is running, so the
     launch latency of the hardware is in the gap. Launches without stamps are not counted.
@@ -73,11 +79,19 @@ def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = No
     """
     ranks = chosen_ranks(run, Selection(rank=rank))
     check_step(run, ranks, step)
-    launches = [_launch_lengths(LaunchColumns.of(run.launches(one)), step) for one in ranks]
+    columns = {one: LaunchColumns.of(run.launches(one)) for one in ranks}
+    launches = [_launch_lengths(of_rank, step) for of_rank in columns.values()]
     kind = np.concatenate([one.kind for one in launches]) if launches else np.zeros(0, dtype=object)
     kinds = dict.fromkeys(kind.tolist())
-    rows = [_launch_row(name, launches, tick_ns(run)) for name in kinds]
-    return answer(run, _LAUNCH_FIELDS, rows, Counted())
+    rows = [
+        {
+            **_launch_row(name, launches, tick_ns(run)),
+            "observed": total(seen_by_rank(run, Selection(name, rank, step), columns).values()).share,
+        }
+        for name in kinds
+    ]
+    seen = seen_by_rank(run, Selection(None, rank, step), columns)
+    return answer(run, _LAUNCH_FIELDS, rows, Counted(seen=seen))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import tick_ns_of
+from musetrace.analysis.observed import Seen, seen_by_rank
 from musetrace.analysis.rows import is_instant
 from musetrace.analysis.run_like import RunLike
 from musetrace.errors import AnalysisError
@@ -34,11 +35,13 @@ class Counted:
     """What an answer's metadata says of its spans.
 
     ``flagged`` ones were left out; ``below_tick`` are sound, but shorter than the clock's step (or 0 where
-    that is not known). An instant has no length and is none of them.
+    that is not known). An instant has no length and is none of them. ``seen`` tells by rank how much of what
+    the answer is about was recorded; empty where that is no question.
     """
 
     flagged: int = 0
     below_tick: int = 0
+    seen: dict[int, Seen] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def step_spans(run: RunLike, selection: Selection, counted: Counted) -> Iterator
     Raises AnalysisError for a rank, step or layer kind that the run does not have.
     """
     launches = _launches(run, selection)
+    counted.seen = seen_by_rank(run, selection, launches)
     for rank in launches:
         bases = step_bases(run.steps(rank))
         for step in _steps(run, selection, rank):
@@ -103,6 +107,7 @@ def step_spans(run: RunLike, selection: Selection, counted: Counted) -> Iterator
 def spans_by_step(run: RunLike, selection: Selection, counted: Counted) -> Iterator[list[StepSpans]]:
     """The same spans, all ranks of a step together; a rank without a launch in it is left out."""
     launches = _launches(run, selection)
+    counted.seen = seen_by_rank(run, selection, launches)
     bases = {rank: step_bases(run.steps(rank)) for rank in launches}
     for step in sorted({step for rank in launches for step in _steps(run, selection, rank)}):
         found = []
@@ -184,7 +189,10 @@ def _load(
     launch = index[_column(batch, "launch")]
     in_scope = launch >= 0
     sound = in_scope & (_column(batch, "flag") == FLAG_OK) & (_column(batch, "block") < run.blocks)
-    counted.flagged += int(in_scope.sum()) - int(sound.sum())
+    spans_in_scope, spans_sound = int(in_scope.sum()), int(sound.sum())
+    counted.flagged += spans_in_scope - spans_sound
+    counted.seen[rank].spans += spans_sound
+    counted.seen[rank].spans_expected += spans_in_scope
     keep: slice | npt.NDArray[np.bool_] = slice(None) if sound.all() else sound
     begin = _column(batch, "begin")[keep].astype(np.int64)
     length = _column(batch, "dur")[keep].astype(np.int64)

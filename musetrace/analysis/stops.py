@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ _FIELDS = [
     ("last_n", pa.uint64()),
     ("last_share", pa.float64()),
     ("tied_share", pa.float64()),
+    ("observed", pa.float64()),
 ]
 
 
@@ -67,6 +69,8 @@ def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = Non
             clocks,
             tick_ns(run),
         )
+    for row in rows:
+        row["observed"] = counted.seen[cast(int, row["rank"])].share
     return answer(run, _FIELDS, rows, counted)
 
 

@@ -17,6 +17,7 @@ from musetrace.cli.chart import legend
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, loss_summary, totals
 from musetrace.cli.gap_sections import idle_lines, wait_lines
+from musetrace.cli.observed_note import observed_json, observed_note
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
 from musetrace.cli.sections import ahead_lines, launch_lines, op_lines, step_lines, stop_lines
 from musetrace.cli.text import wrap
@@ -106,6 +107,7 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         "scope": {"kind": args.kind, "rank": args.rank, "step": args.step},
         "ignored_spans": analysis.ignored_spans(answers["blocks"]),
         "below_tick_spans": analysis.below_tick_spans(answers["blocks"]),
+        "observed": observed_json(answers),
         "steps": answers["steps"].to_pylist(),
         "launches": answers["launches"].to_pylist(),
         "ops": {kind: table.to_pylist() for kind, table in answers["ops"].items()},
@@ -134,6 +136,7 @@ def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -
         lines += labelled("only", chosen, screen)
     for titles, table, section in _sections(answers, screen, _kernels(run), alignment_sentence(run, screen)):
         if table.num_rows:
+            titles = [*titles, *observed_note(table)]
             wrapped = [line for title in titles for line in wrap(title, screen.width, indent="  ")]
             lines += ["", *wrapped, *section(table, screen)]
     if not answers["launches"].num_rows:

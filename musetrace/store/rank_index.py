@@ -26,6 +26,7 @@ TABLES = ("spans", "launches", "steps")
 _STEPS_PER_BATCH = 4096
 _MAX_REPORTS = 100
 _MAX_REASONS = 100
+_MAX_STEPS_WITH_LOSSES = 1000
 _OTHER_REASONS = "other_reasons"
 
 
@@ -43,6 +44,7 @@ class RankIndex:
     reports: list[dict[str, Any]] = field(default_factory=list)
     losses: dict[str, int] = field(default_factory=no_losses)
     loss_reasons: dict[str, int] = field(default_factory=dict)
+    lost_by_step: dict[int, int] = field(default_factory=dict)
     blocks: int = 0
     steps: int = 0
     launches: int = 0
@@ -64,6 +66,12 @@ class RankIndex:
             "notes": self.notes,
             "losses": self.losses,
             **({"loss_reasons": self.loss_reasons} if self.loss_reasons else {}),
+            # Of the first steps that lost some: what is not in here has no step that is known.
+            **(
+                {"lost_by_step": {str(of): n for of, n in self.lost_by_step.items()}}
+                if self.lost_by_step
+                else {}
+            ),
             "blocks": self.blocks,
             "steps": self.steps,
             "launches": self.launches,
@@ -192,6 +200,8 @@ class _Indexer:
     def _take_loss(self, loss: Loss) -> None:
         index = self._index
         index.losses["lost_launches"] += loss.launches
+        if loss.step in index.lost_by_step or len(index.lost_by_step) < _MAX_STEPS_WITH_LOSSES:
+            index.lost_by_step[loss.step] = index.lost_by_step.get(loss.step, 0) + loss.launches
         known = loss.reason in index.loss_reasons or len(index.loss_reasons) < _MAX_REASONS
         reason = loss.reason if known else _OTHER_REASONS
         index.loss_reasons[reason] = index.loss_reasons.get(reason, 0) + loss.launches

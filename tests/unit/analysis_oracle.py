@@ -104,6 +104,21 @@ def op_timeline(
     return rows, ignored
 
 
+def observed(run: FakeRun, kind: str | None, rank: int, step: int | None) -> float | None:
+    """The share of one rank's blocks of launches that reported, times that of its spans that are sound."""
+    mine = [
+        x
+        for x in run.all_launches
+        if x.rank == rank and (kind is None or x.kind == kind) and (step is None or x.step == step)
+    ]
+    _, sound, odd = in_scope(run, kind, rank, step)
+    if not mine or not run.blocks:
+        return None
+    reported = sum(min(x.blocks, run.blocks) for x in mine if x.stamped)
+    share = Fraction(reported, len(mine) * run.blocks)
+    return float(share * (Fraction(len(sound), len(sound) + odd) if sound or odd else 1))
+
+
 def pieces(spans: list[Span]) -> int:
     """In how many pieces the true union of some spans may be: what touches may lie apart."""
     found, covered = 0, -1
@@ -145,7 +160,7 @@ def block_busy(
                 row[f"{name}_ns"] = sums[name]
                 row[f"{name}_uncertainty_ns"] = run.tick_ns and root(run.tick_ns, squares[name])
             if row["launches"]:
-                rows.append(row)
+                rows.append({**row, "observed": observed(run, kind, one, step)})
     return rows, ignored
 
 
@@ -227,6 +242,7 @@ def stops(run: FakeRun, kind: str | None, step: int | None) -> tuple[list[dict[s
                     "last_n": len(judged),
                     "last_share": last[one] / len(judged) if judged else None,
                     "tied_share": tied[one] / len(judged) if judged else None,
+                    "observed": observed(run, kind, one, step),
                 }
             )
     return rows, ignored

@@ -63,6 +63,14 @@ def test_ring_ahead_is_the_oracles(question: Question) -> None:
     check(run, analysis.ring_ahead(run, **scope), expected)
 
 
+def reported_share(run: FakeRun, kind: str) -> float:
+    """Blocks of a kind's launches that reported; a missing rank should have had what another has."""
+    by_rank = [[x for x in run.all_launches if x.rank == rank and x.kind == kind] for rank in run.ranks]
+    there = sum(min(x.blocks, run.blocks) for of in by_rank for x in of if x.stamped)
+    expected = sum(map(len, by_rank)) + len(run.missing) * max(map(len, by_rank))
+    return there / (expected * run.blocks)
+
+
 @given(runs())
 @settings(max_examples=80, deadline=None)
 def test_launch_times_are_the_oracles(run: FakeRun) -> None:
@@ -81,6 +89,7 @@ def test_launch_times_are_the_oracles(run: FakeRun) -> None:
                 **oracle.spread("launch", [(x.end - x.begin, (x.step, x.launch)) for x in mine], run.tick_ns),
                 "gap_n": len(gaps),
                 **oracle.spread("gap", gaps, run.tick_ns),
+                "observed": reported_share(run, kind),
             }
         )
     assert analysis.launch_times(run).to_pylist() == rows

@@ -99,6 +99,7 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "scope",
         "ignored_spans",
         "below_tick_spans",
+        "observed",
         "steps",
         "launches",
         "ops",
