@@ -18,11 +18,15 @@ from musetrace.analysis.compare import Comparison, compare
 from musetrace.analysis.difference import Rule
 from musetrace.analysis.idle import idle
 from musetrace.analysis.idle_after import idle_after
+from musetrace.analysis.launches import launches
 from musetrace.analysis.op_timeline import op_timeline
+from musetrace.analysis.outlier_steps import outlier_steps
 from musetrace.analysis.overview import launch_times, step_times
 from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_several_clocks
 from musetrace.analysis.ring_ahead import ring_ahead
 from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.step_growth import step_growth
+from musetrace.analysis.steps import step_histogram, step_parts
 from musetrace.analysis.stops import stops
 
 __all__ = [
@@ -40,10 +44,15 @@ __all__ = [
     "idle_after",
     "ignored_spans",
     "launch_times",
+    "launches",
     "observed",
     "observed_counts",
     "op_timeline",
+    "outlier_steps",
     "ring_ahead",
+    "step_growth",
+    "step_histogram",
+    "step_parts",
     "step_times",
     "stops",
     "tick_ns",

@@ -17,6 +17,9 @@ from musetrace.analysis.selection import Counted, LaunchColumns, Selection, chec
 
 Ints = npt.NDArray[np.int64]
 
+# Columns of the steps table: when a step began and ended by each clock.
+STEP_CLOCKS = {"device": ("base_ns", "end_ns"), "host": ("host_begin_ns", "host_end_ns")}
+
 _NONE = np.zeros(0, dtype=np.int64)
 
 _STEP_FIELDS = [("clock", pa.string()), ("n", pa.uint64()), *spread_fields("step")]
@@ -45,12 +48,11 @@ def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None
     Raises:
         AnalysisError: the run has no such rank or step.
     """
-    ends = {"device": ("base_ns", "end_ns"), "host": ("host_begin_ns", "host_end_ns")}
     rows: list[dict[str, object]] = []
     ranks = chosen_ranks(run, Selection(rank=rank))
     check_step(run, ranks, step)
     tables = [run.steps(one) for one in ranks]
-    for clock, (first, last) in ends.items():
+    for clock, (first, last) in STEP_CLOCKS.items():
         found = [_step_lengths(table, step, first, last) for table in tables]
         number, times = (np.concatenate([one[i] for one in found] or [_NONE]) for i in range(2))
         if len(times):
