@@ -20,6 +20,14 @@ from musetrace.cli.gap_sections import idle_lines, wait_lines
 from musetrace.cli.observed_note import observed_json, observed_note
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
 from musetrace.cli.sections import ahead_lines, launch_lines, op_lines, step_lines, stop_lines
+from musetrace.cli.step_section import (
+    LEAST_SPREAD,
+    device_bins,
+    edge_lines,
+    histogram_lines,
+    outlier_lines,
+    part_lines,
+)
 from musetrace.cli.text import wrap
 from musetrace.store import Run, open_run
 
@@ -53,6 +61,8 @@ class ReportCommand(Command):
         return exit_code_of(run.verdict)
 
 
+_STEP_ANSWERS = ("step_parts", "step_histogram", "outlier_steps", "step_growth")
+
 Answers = dict[str, Any]
 Section = Callable[[pa.Table, Screen], list[str]]
 
@@ -62,6 +72,14 @@ _SOME_BLOCKS = f"{_BLOCKS}; tied: other blocks of the rank that the clock cannot
 _IDLE = "{kind}: what blocks that do not work wait for"
 _WAITS = (
     "waits: longest in all; not ready: until the awaited job of its block, its rank or all ranks was done"
+)
+_EDGES = (
+    "launches: medians in us from the begin, of when all blocks have come, the first goes, the next launch "
+    "begins, computes, has all its blocks; lead: it begins before a block is free"
+)
+_HISTOGRAM = "steps by their length on the device"
+_OUTLIERS = (
+    "slow steps, by the threshold, and what grew in them, per block: busy time, idle time by cause, gaps"
 )
 _LOADS = "loads: how long before its op's compute, across how many ops, during which"
 
@@ -87,6 +105,23 @@ def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> An
         "idle_after": {one: analysis.idle_after(run, layer_kind=one, rank=rank, step=step) for one in kinds},
         "attribution": analysis.attribution(run, layer_kind=kind, rank=rank, step=step),
         "loads_ahead": analysis.ring_ahead(run, layer_kind=kind, rank=rank, step=step),
+        "launch_edges": analysis.launches(run, layer_kind=kind, rank=rank, step=step),
+        **_of_steps(run, rank, step),
+    }
+
+
+def _of_steps(run: Run, rank: int | None, step: int | None) -> Answers:
+    """What is about steps as a whole; of the slow ones only the one that was chosen."""
+    slow = {
+        "outlier_steps": analysis.outlier_steps(run, rank=rank),
+        "step_growth": analysis.step_growth(run, rank=rank),
+    }
+    if step is not None:
+        slow = {name: table.filter(pc.equal(table["step"], step)) for name, table in slow.items()}
+    return {
+        "step_parts": analysis.step_parts(run, rank=rank, step=step),
+        "step_histogram": analysis.step_histogram(run, rank=rank),
+        **slow,
     }
 
 
@@ -120,6 +155,8 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         "idle_after": {kind: table.to_pylist() for kind, table in answers["idle_after"].items()},
         "attribution": answers["attribution"].to_pylist(),
         "loads_ahead": answers["loads_ahead"].to_pylist(),
+        "launch_edges": answers["launch_edges"].to_pylist(),
+        **{name: answers[name].to_pylist() for name in _STEP_ANSWERS},
         "losses": run.losses,
         "notes": list(run.notes),
     }
@@ -155,6 +192,19 @@ def quality(run: Run, answers: Answers) -> list[str]:
             "they count with the length that was stamped"
         )
     return sentences
+
+
+def _step_sections(answers: Answers) -> list[tuple[list[str], pa.Table, Section]]:
+    """Parts of a step; where there are enough steps, how they spread; the slow ones."""
+    spread: list[tuple[list[str], pa.Table, Section]] = []
+    if sum(row["n"] for row in device_bins(answers["step_histogram"])) >= LEAST_SPREAD:
+        spread = [([_HISTOGRAM], answers["step_histogram"], histogram_lines)]
+    slow = partial(outlier_lines, answers["step_growth"])
+    return [
+        ([], answers["step_parts"], part_lines),
+        *spread,
+        ([_OUTLIERS], answers["outlier_steps"], slow),
+    ]
 
 
 def _kernels(run: Run) -> tuple[str, ...]:
@@ -198,7 +248,9 @@ def _sections(
     ]
     return [
         ([], answers["steps"], step_lines),
+        *_step_sections(answers),
         ([], answers["launches"], launch_lines),
+        ([_EDGES], answers["launch_edges"], edge_lines),
         *ops,
         ([_STOPS, aligned] if aligned else [_STOPS], answers["stops"], stop_lines),
         *blocks,

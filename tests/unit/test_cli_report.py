@@ -111,6 +111,11 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "idle_after",
         "attribution",
         "loads_ahead",
+        "launch_edges",
+        "step_parts",
+        "step_histogram",
+        "outlier_steps",
+        "step_growth",
         "losses",
         "notes",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -125,8 +126,12 @@ def test_the_report_shows_it_in_every_section(
     record(tmp_path / "run", stamps(0, 0), stamps(0, 1, blocks=3), lost={0: 1})
     assert main(["report", "run", "--width", "100"]) == 0
     page = capsys.readouterr().out
-    # 7 of 12 blocks of 3 launches: steps, launches, the one op row, blocks, idle.
-    assert page.count("observed 58.3 %: 2 of 3 launches, 7 of 12 blocks\n") == 5
+    # 7 of 12 blocks of 3 launches: steps, parts, launches and their edges, the one op, blocks, idle.
+    assert page.count("observed 58.3 %: 2 of 3 launches, 7 of 12 blocks\n") >= 7
+    assert main(["report", "run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["observed"]
+    assert [told[name]["share"] for name in ("steps", "blocks", "launches", "attribution")] == [7 / 12] * 4
+    assert told["ops"]["sliding"]["blocks"] == {"seen": 7, "expected": 12}
     build_run(tmp_path / "whole", {0: [stamps(0, 0)]}, small_table(), BLOCKS)
     assert main(["report", "whole"]) == 0
     assert "observed" not in capsys.readouterr().out
