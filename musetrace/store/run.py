@@ -21,6 +21,7 @@ from musetrace.store import losses, tables
 from musetrace.store.arrow_file import BatchReader
 from musetrace.store.index import MANIFEST, fresh_manifest, index_into, index_run
 from musetrace.store.journal_files import SUFFIX, find_journals, journal_paths
+from musetrace.store.named_tables import MOST_ROWS, Chosen, named_table
 from musetrace.store.payloads import parse_job_table
 from musetrace.store.rank_index import table_path
 
@@ -126,6 +127,28 @@ class Run:
         if batch.num_rows != self.steps(rank).column("spans")[positions[step]].as_py():
             raise TraceFileError(f"step {step} of rank {rank} has other spans than its steps table tells")
         return batch
+
+    def table(
+        self, name: str, *, rank: Chosen = None, step: Chosen = None, most_rows: int | None = MOST_ROWS
+    ) -> pa.Table:
+        """A table for pyarrow, pandas, polars or duckdb: ``spans``, ``launches``, ``steps`` or ``jobs``.
+
+        Names (op, job, kinds, flag) are dictionary columns. ``begin_ns`` and ``end_ns`` are times of the
+        rank's device clock, ``from_step_ns`` and ``from_launch_ns`` the begin of a span or launch from there,
+        ``host_*`` times of the host's clock: int64 ns, null where nothing was stamped. ``gap_ns`` is the time
+        from a launch's end to the begin of the step's next, negative where they overlap. Spans with a
+        ``flag`` other than ``ok`` are there too; their length is 0.
+
+        Args:
+            name: which table. ``jobs`` has one row per job, whatever rank and step.
+            rank: one rank, several, or None for all.
+            step: the same of steps.
+            most_rows: so many spans at most, so that a large run is not read by accident; None: any number.
+
+        Raises:
+            AnalysisError: there is no such table, rank or step, or it has too many rows.
+        """
+        return named_table(self, name, rank, step, most_rows)
 
     def step_ids(self, rank: int) -> list[int]:
         """The numbers of a rank's steps, growing."""
