@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +81,8 @@ def attribution(
     last most often, at most three, in the order of rank and block among equals, with their share of the
     ``last_n`` matched waits. In ``cannot_tell_share`` of them more than one block may have been last: their
     ends lie within a tick, or for several clocks within a tick and the errors of the alignment, or a rank is
-    not aligned. All are null in scope ``block``, and also where nothing can be told: the clock's step is not
-    known, or the scope is ``ranks`` and the run misses a rank.
+    not aligned or (in ``ranks``) lost the launch. All are null in scope ``block``, and also where nothing can
+    be told: the clock's step is not known, or the scope is ``ranks`` and the run misses a rank.
 
     ``total_uncertainty_ns`` takes each wait as one difference of stamps (``clock_quality``);
     ``before_uncertainty_ns``, of ``before_ns`` and of ``after_ns``, adds the error of the alignment of each
@@ -103,12 +103,20 @@ def attribution(
     pairs = _pairs(run.job_table)
     for spans in spans_by_step(run, Selection(layer_kind, None, step), counted):
         axis = StepAxis.of(spans, clocks)
+        everywhere = _launches_of_all(spans, run.ranks)
         for pair in pairs:
-            pair.add(axis, spans, rank, clocks, tick, run.blocks)
+            pair.add(axis, spans, rank, clocks, tick, run.blocks, everywhere)
     seen = [pair for pair in pairs if pair.waits]
     total_ns = sum(int(of.sum()) for pair in seen for of in pair.waits)
     whole = not run.losses.get("missing_ranks")
     return answer(run, _FIELDS, [pair.row(run, total_ns, whole, tick) for pair in seen], counted)
+
+
+def _launches_of_all(spans: list[StepSpans], ranks: tuple[int, ...]) -> Ints:
+    """The launches of a step that were seen on every rank of the run."""
+    ids, counts = np.unique(np.concatenate([one.launch_id for one in spans]), return_counts=True)
+    seen: Ints = ids[counts == len(ranks)]
+    return seen
 
 
 def _pairs(table: JobTable) -> list[_Pair]:
@@ -137,8 +145,9 @@ class _Pair:
         clocks: Mapping[int, RankTimes],
         tick: int | None,
         blocks: int,
+        everywhere: Ints,
     ) -> None:
-        """Match the waits of one step; those of one rank, or of all."""
+        """Match the waits of one step, of one rank or of all; ``everywhere`` are launches of every rank."""
         part = axis.spans_of(self.wait)
         mine = np.ones(part.stop - part.start, dtype=np.bool_)
         if rank is not None:
@@ -161,6 +170,8 @@ class _Pair:
                 tick_ns=tick,
                 blocks=blocks,
             )
+            if scope == RANKS:
+                match = replace(match, tied=match.tied | ~np.isin(axis.launch[part], everywhere))
             found.add(match.of(mine), begin, end, np.array(axis.ranks), blocks)
 
     def row(self, run: RunLike, all_ns: int, whole: bool, tick: int | None) -> dict[str, object]:

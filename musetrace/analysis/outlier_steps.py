@@ -40,7 +40,8 @@ def outlier_steps(run: RunLike, *, rank: int | None = None, threshold: float = T
     """One row per step that is longer than the others by more than chance and the clock explain.
 
     A step is as long (``step_ns``, on the device) as on its slowest rank; ``rank`` is that one, null where
-    the clock does not tell which it is. ``median_ns`` is the nearest-rank median of all steps, ``growth_ns``
+    the clock does not tell which it is, and where the run or the step misses a rank: whoever is not seen may
+    have been slower. ``median_ns`` is the nearest-rank median of all steps, ``growth_ns``
     what the step takes on top. A step is an outlier where that exceeds ``threshold`` robust standard
     deviations (``deviation_ns``: 1.4826 times the median absolute deviation of all steps from the median) and
     also what the clock leaves open in a difference of two steps, two of its ticks
@@ -56,10 +57,11 @@ def outlier_steps(run: RunLike, *, rank: int | None = None, threshold: float = T
     steps = StepLengths.of(run, rank)
     tick = tick_ns(run)
     found = steps.outliers(threshold, tick)
+    whole = rank is not None or not run.losses.get("missing_ranks")
     rows = [
         {
             "step": int(steps.step[at]),
-            "rank": steps.slowest(at, tick),
+            "rank": steps.slowest(at, tick) if whole else None,
             "step_ns": int(steps.longest_ns[at]),
             "step_uncertainty_ns": tick,
             "median_ns": steps.median_ns,
@@ -137,6 +139,8 @@ class StepLengths:
         lengths = self.by_rank_ns[:, at]
         order = np.argsort(-lengths, kind="stable")
         open_ns = combined_ns(tick, tick)
-        if len(order) > 1 and (open_ns is None or lengths[order[0]] - lengths[order[1]] < open_ns):
+        if lengths.min() < 0 or open_ns is None:
+            return None
+        if len(order) > 1 and lengths[order[0]] - lengths[order[1]] < open_ns:
             return None
         return self.ranks[int(order[0])]

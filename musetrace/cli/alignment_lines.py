@@ -24,7 +24,14 @@ Row = dict[str, Any]
 
 
 def alignment_sentence(run: RunLike, screen: Screen) -> str:
-    """How far times of different ranks can be set against each other; empty for a run of one clock."""
+    """How far times of different ranks can be set against each other.
+
+    Empty for a run of one clock that misses no rank.
+    """
+    missing = run.losses.get("missing_ranks")
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        return f"{_ranks(missing)} {are} missing: who came last is not judged"
     if not analysis.has_several_clocks(run):
         return ""
     rows = analysis.clocks(run).to_pylist()

@@ -107,6 +107,12 @@ def waits_aligned(run: FakeRun, waits: list[Span]) -> list[Span]:
     return [x._replace(dur=times(run, x)[1] - times(run, x)[0]) for x in waits]
 
 
+def is_lost(run: FakeRun, wait: Span) -> bool:
+    """Whether some rank has no stamps of the wait's launch."""
+    seen = {x.rank for x in run.all_launches if (x.step, x.launch) == (wait.step, wait.launch) and x.stamped}
+    return seen != set(run.ranks)
+
+
 def match(run: FakeRun, wait: Span, made: list[Span], scope: str, iterates: bool) -> Found:
     """What one wait waited for."""
     begin, end = times(run, wait)
@@ -155,6 +161,6 @@ def match(run: FakeRun, wait: Span, made: list[Span], scope: str, iterates: bool
         "after": dur - before,
         "end": until,
         "who": (last.rank, last.block),
-        "tied": bool(rivals) or len(known) < len(candidates),
+        "tied": bool(rivals) or len(known) < len(candidates) or (scope == "ranks" and is_lost(run, wait)),
         "error": off[last.rank],
     }

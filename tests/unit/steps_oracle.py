@@ -124,11 +124,12 @@ def outliers(run: FakeRun, rank: int | None, threshold: float) -> list[dict[str,
     rows = []
     for step, length in sorted(longest.items()):
         if length - median > threshold * scale and length - median >= 2 * run.tick_ns:
+            seen = set(run.ranks if rank is None else [rank]) == set(lengths[step])
             near = [one for one, of in lengths[step].items() if length - of < 2 * run.tick_ns]
             rows.append(
                 {
                     "step": step,
-                    "rank": near[0] if len(near) == 1 else None,
+                    "rank": near[0] if seen and len(near) == 1 else None,
                     "step_ns": length,
                     "step_uncertainty_ns": run.tick_ns,
                     "median_ns": median,

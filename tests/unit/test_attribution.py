@@ -96,6 +96,15 @@ def test_a_rank_that_is_missing_or_not_aligned_leaves_the_last_open() -> None:
     assert (row["cannot_tell_share"], row["last_blocks"], row["before_ns"]) == (1, [], 0)
 
 
+def test_a_launch_that_a_rank_lost_leaves_the_last_open() -> None:
+    spans = [on(B_SEND, 10, 20), on(B_SEND, 10, 30, block=1), on(STOP_WAIT, 20, 45)]
+    both = FakeRun(LAUNCHES, spans, 2, (0, 1))
+    one = FakeRun([x for x in LAUNCHES if x.rank == 0], spans, 2, (0, 1))
+    assert analysis.attribution(both)["last_ranks"].to_pylist() == [[{"rank": 0, "share": 1}]]
+    assert analysis.attribution(one)["last_ranks"].to_pylist() == [[]]
+    assert analysis.attribution(one)["cannot_tell_share"].to_pylist() == [1]
+
+
 def test_a_load_is_for_its_own_block() -> None:
     row = ask(on(A_LOAD, 10, 20, block=0), on(A_LOAD, 10, 30, block=1), on(A_WAIT, 15, 35), ranks=(0,))
     assert (row["scope"], row["before_ns"], row["last_blocks"]) == ("block", 5, None)

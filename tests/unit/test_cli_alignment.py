@@ -10,6 +10,7 @@ import pytest
 from musetrace.cli import main
 from musetrace.store import open_run
 from tests.clock_runs import PEER, WHY, build_run_of_two_clocks
+from tests.unit.decode_step_run import build_decode_steps
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -84,3 +85,17 @@ def test_of_one_clock_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     for verb in ("info", "report"):
         assert main([verb, str(run), "--width", "100"]) == 3
         assert "clocks" not in capsys.readouterr().out
+
+
+def test_a_missing_rank_is_named_above_the_stops_where_nobody_is_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = build_decode_steps(tmp_path / "run", ranks=3)
+    (run / "rank-0001.mtj").unlink()
+    assert main(["report", str(run), "--width", "100"]) == 3
+    page = capsys.readouterr().out
+    assert "\nrank 1 is missing: who came last is not judged\n" in page
+    assert "observed 66.6 %" in page
+    assert main(["report", str(run), "--json"]) == 3
+    rows = json.loads(capsys.readouterr().out)["stops"]
+    assert {(row["last_share"], row["tied_share"]) for row in rows} == {(None, None)}

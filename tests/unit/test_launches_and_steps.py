@@ -173,6 +173,17 @@ def test_the_slowest_rank_is_named_where_the_clock_tells() -> None:
     assert analysis.outlier_steps(FakeRun(slow, [], 1, (0, 1, 2)))["rank"].to_pylist() == [1]
 
 
+def test_no_rank_is_the_slowest_where_one_was_not_seen() -> None:
+    launches = run_of(*[100] * 6, 300, ranks=(0, 1)).all_launches
+    slow = [x._replace(end=400) if (x.rank, x.step) == (1, 6) else x for x in launches]
+    assert analysis.outlier_steps(FakeRun(slow, [], 1, (0, 1)))["rank"].to_pylist() == [1]
+    missing = FakeRun(slow, [], 1, (0, 1), missing=(2,))
+    assert analysis.outlier_steps(missing)["rank"].to_pylist() == [None]
+    assert analysis.outlier_steps(missing, rank=0)["rank"].to_pylist() == [0]
+    lost = [x for x in slow if (x.rank, x.step) != (0, 6)]
+    assert analysis.outlier_steps(FakeRun(lost, [], 1, (0, 1)))["rank"].to_pylist() == [None]
+
+
 @pytest.mark.parametrize("threshold", [0, -1, float("nan")])
 def test_a_threshold_that_makes_every_step_an_outlier_is_refused(threshold: float) -> None:
     for question in (analysis.outlier_steps, analysis.step_growth):
