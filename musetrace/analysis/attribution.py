@@ -1,4 +1,13 @@
-"""Whose work each wait waited for: waits matched with the span of the awaited job that ended last."""
+"""Whose work each wait waited for: waits matched with the span of the awaited job that ended last.
+
+In scopes of several blocks ``last_blocks`` (and in ``ranks`` also ``last_ranks``) name those that were last
+most often, at most three, in the order of rank and block among equals, with their share of the ``last_n``
+matched waits; only those with ``least_last_share`` of them or more (0, the default: any share will do). In
+``cannot_tell_share`` of the matched waits more than one block may have been last: their ends lie within a
+tick, or for several clocks within a tick and the errors of the alignment, or a rank is not aligned or (in
+``ranks``) lost the launch. All are null in scope ``block``, and also where nothing can be told: the clock's
+step is not known, or the scope is ``ranks`` and the run misses a rank.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +28,7 @@ from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted, Selection, StepSpans, check_scope, spans_by_step
 from musetrace.analysis.step_axis import StepAxis
 from musetrace.analysis.wait_jobs import narrowest_scope, wait_jobs
+from musetrace.errors import AnalysisError
 from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
@@ -54,7 +64,12 @@ _FIELDS = [
 
 
 def attribution(
-    run: RunLike, *, layer_kind: str | None = None, rank: int | None = None, step: int | None = None
+    run: RunLike,
+    *,
+    layer_kind: str | None = None,
+    rank: int | None = None,
+    step: int | None = None,
+    least_last_share: float = 0.0,
 ) -> pa.Table:
     """One row per wait job that awaits another (the producer) and has sound spans, in job-table order.
 
@@ -75,14 +90,7 @@ def attribution(
     ``ranks``'. It is what the job table declares. Where that does not tell: a load or prefetch is for its own
     block; a stop waits for all ranks; a send leaves its block; and of what is left it is the narrowest scope
     in which producers that were not ready account for at least three quarters of the time of which they do in
-    the widest.
-
-    In scopes of several blocks ``last_blocks`` (and in ``ranks`` also ``last_ranks``) name those that were
-    last most often, at most three, in the order of rank and block among equals, with their share of the
-    ``last_n`` matched waits. In ``cannot_tell_share`` of them more than one block may have been last: their
-    ends lie within a tick, or for several clocks within a tick and the errors of the alignment, or a rank is
-    not aligned or (in ``ranks``) lost the launch. All are null in scope ``block``, and also where nothing can
-    be told: the clock's step is not known, or the scope is ``ranks`` and the run misses a rank.
+    the widest. Who was last, and how often, is in the columns that the module explains.
 
     ``total_uncertainty_ns`` takes each wait as one difference of stamps (``clock_quality``);
     ``before_uncertainty_ns``, of ``before_ns`` and of ``after_ns``, adds the error of the alignment of each
@@ -95,8 +103,10 @@ def attribution(
     ``ignored``, of all ranks).
 
     Raises:
-        AnalysisError: the run has no such rank, step or layer kind.
+        AnalysisError: the run has no such rank, step or layer kind, or the least share is not from 0 to 1.
     """
+    if not 0 <= least_last_share <= 1:
+        raise AnalysisError(f"the least share of who is last is {least_last_share:g}: give one from 0 to 1")
     check_scope(run, Selection(layer_kind, rank, step))
     counted = Counted()
     clocks, tick = rank_times(run), tick_ns(run)
@@ -109,7 +119,8 @@ def attribution(
     seen = [pair for pair in pairs if pair.waits]
     total_ns = sum(int(of.sum()) for pair in seen for of in pair.waits)
     whole = not run.losses.get("missing_ranks")
-    return answer(run, _FIELDS, [pair.row(run, total_ns, whole, tick) for pair in seen], counted)
+    rows = [pair.row(run, total_ns, whole, tick, least_last_share) for pair in seen]
+    return answer(run, _FIELDS, rows, counted)
 
 
 def _launches_of_all(spans: list[StepSpans], ranks: tuple[int, ...]) -> Ints:
@@ -174,7 +185,9 @@ class _Pair:
                 match = replace(match, tied=match.tied | ~np.isin(axis.launch[part], everywhere))
             found.add(match.of(mine), begin, end, np.array(axis.ranks), blocks)
 
-    def row(self, run: RunLike, all_ns: int, whole: bool, tick: int | None) -> dict[str, object]:
+    def row(
+        self, run: RunLike, all_ns: int, whole: bool, tick: int | None, least_share: float
+    ) -> dict[str, object]:
         """The answer's row."""
         scope = narrowest_scope({name: one.waiting_ns for name, one in self.scopes.items()})
         found, waits = self.scopes[scope], np.concatenate(self.waits)
@@ -201,7 +214,7 @@ class _Pair:
             "unmatched_n": len(waits) - found.matched_n - found.under_way_n,
             "unmatched_ns": total - found.waiting_ns - found.after_ns,
             "last_n": found.matched_n,
-            **(found.last(run.blocks, scope) if told else {}),
+            **(found.last(run.blocks, scope, least_share) if told else {}),
         }
 
 
@@ -238,24 +251,28 @@ class _InScope:
         for one, count in zip((ranks[who // blocks] * blocks + who % blocks).tolist(), counts, strict=True):
             self.lasts[one] = self.lasts.get(one, 0) + int(count)
 
-    def last(self, blocks: int, scope: str) -> dict[str, object]:
+    def last(self, blocks: int, scope: str, least_share: float) -> dict[str, object]:
         """Who was last how often."""
         if not self.matched_n:
             return {}
         by_rank: dict[int, int] = {}
         for who, count in self.lasts.items():
             by_rank[who // blocks] = by_rank.get(who // blocks, 0) + count
+        least = least_share * self.matched_n
         return {
             "cannot_tell_share": self.tied_n / self.matched_n,
             "last_blocks": [
                 {"rank": who // blocks, "block": who % blocks, "share": count / self.matched_n}
-                for who, count in _most(self.lasts)
+                for who, count in _most(self.lasts, least)
             ],
-            "last_ranks": [{"rank": rank, "share": count / self.matched_n} for rank, count in _most(by_rank)]
+            "last_ranks": [
+                {"rank": rank, "share": count / self.matched_n} for rank, count in _most(by_rank, least)
+            ]
             if scope == RANKS
             else None,
         }
 
 
-def _most(counts: Mapping[int, int]) -> list[tuple[int, int]]:
-    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_NAMED]
+def _most(counts: Mapping[int, int], least: float) -> list[tuple[int, int]]:
+    enough = [one for one in counts.items() if one[1] >= least]
+    return sorted(enough, key=lambda one: (-one[1], one[0]))[:MOST_NAMED]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import share_uncertainty, sum_uncertainty_ns
 from musetrace.analysis.idle_pieces import OTHER_CAUSES, IdlePieces, KindClasses, idle_pieces
+from musetrace.analysis.idle_thresholds import SHORT, IdleThresholds
 from musetrace.analysis.launch_counts import LaunchCounts
 from musetrace.analysis.percentiles import nearest_rank, rounded_mean
 from musetrace.analysis.run_like import RunLike
@@ -42,7 +43,13 @@ _FIELDS = [
 
 
 def idle(
-    run: RunLike, *, layer_kind: str | None = None, rank: int | None = None, step: int | None = None
+    run: RunLike,
+    *,
+    layer_kind: str | None = None,
+    rank: int | None = None,
+    step: int | None = None,
+    shortest_ns: int = 0,
+    head_ns: int = 0,
 ) -> pa.Table:
     """One row per cause of idle time, waits in job-table order, then the causes that are no wait.
 
@@ -61,6 +68,9 @@ def idle(
     * ``load_only``: no wait, but a load or prefetch is under way.
     * ``unlabelled``: no job of the table says; also all time of a block that left no span.
 
+    ``shortest_ns`` and ``head_ns`` put short times together, as ``IdleThresholds`` says, and leave none out:
+    the cause of a gap that is too short to be told is ``short``. At 0, the default, every piece is told.
+
     ``n`` is the number of instances, the same in each row; ``with_n`` of them have idle time of this cause,
     in ``pieces``. ``idle_p50_ns`` (exact nearest rank) and ``idle_mean_ns`` are of all ``n``, 0 for those
     that have none. ``share`` is of all idle time, ``share_of_time`` of all time. ``contested_ns`` is the part
@@ -75,14 +85,15 @@ def idle(
     launch is cut off. Spans with a flag are left out (metadata ``ignored``).
 
     Raises:
-        AnalysisError: the run has no such rank, step or layer kind.
+        AnalysisError: the run has no such rank, step or layer kind, or a threshold is negative.
     """
     counted = Counted()
+    thresholds = IdleThresholds(shortest_ns, head_ns)
     classes = KindClasses.of(run)
     causes: dict[int, _Cause] = {}
     whole = _Whole()
     for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
-        pieces = idle_pieces(spans, run.blocks, classes)
+        pieces = thresholds.applied(idle_pieces(spans, run.blocks, classes), spans, classes)
         whole.add(spans, pieces)
         for cause in np.unique(pieces.cause).tolist():
             causes.setdefault(cause, _Cause()).add(spans, pieces, cause)
@@ -91,6 +102,9 @@ def idle(
     of_idle = sum_uncertainty_ns(tick, whole.counts.squares())
     rows = [{**names.of(cause), **causes[cause].times(whole, of_idle, tick)} for cause in sorted(causes)]
     return answer(run, _FIELDS, rows, counted)
+
+
+_NO_WAIT = {**OTHER_CAUSES, SHORT: "short"}
 
 
 @dataclass
@@ -153,8 +167,8 @@ class _Names:
     table: JobTable
 
     def of(self, cause: int) -> dict[str, str | None]:
-        if cause in OTHER_CAUSES:
-            return {"cause": OTHER_CAUSES[cause], "op": None, "wait": None, "awaits": None}
+        if cause in _NO_WAIT:
+            return {"cause": _NO_WAIT[cause], "op": None, "wait": None, "awaits": None}
         job = self.table.jobs[cause]
         is_stop = any(cause == wait for wait, _ in stop_jobs(self.table).values())
         return {

@@ -20,6 +20,7 @@ _TITLE_OF_CAUSE = {
     "tail": "no work left",
     "load_only": "only a load",
     "unlabelled": "no job says",
+    "short": "too short to tell",
 }
 
 
@@ -122,7 +123,7 @@ def _last(row: dict[str, Any]) -> str:
     """The block that was last for certain in most waits, if more than it would lead by is not left open."""
     blocks = row["last_blocks"]
     if not blocks:
-        return NOTHING if blocks is None else "cannot tell"
+        return NOTHING if blocks is None else "cannot tell" if row["cannot_tell_share"] else "none so often"
     second = blocks[1]["share"] if len(blocks) > 1 else 0.0
     if blocks[0]["share"] - second <= row["cannot_tell_share"]:
         return "cannot tell"

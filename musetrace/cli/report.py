@@ -29,6 +29,7 @@ from musetrace.cli.step_section import (
     part_lines,
 )
 from musetrace.cli.text import wrap
+from musetrace.cli.thresholds import Thresholds, add_threshold_options
 from musetrace.store import Run, open_run
 
 
@@ -46,14 +47,15 @@ class ReportCommand(Command):
         )
         parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
         parser.add_argument("--step", type=int, metavar="N", help="only this step")
+        add_threshold_options(parser)
         add_width_option(parser)
         add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the report."""
-        screen = screen_of(args)
+        screen, thresholds = screen_of(args), Thresholds.of(args)
         run = open_run(args.run)
-        answers = ask(run, kind=args.kind, rank=args.rank, step=args.step)
+        answers = ask(run, kind=args.kind, rank=args.rank, step=args.step, thresholds=thresholds)
         if args.json:
             print_json(document(run, args, answers))
         else:
@@ -84,7 +86,7 @@ _OUTLIERS = (
 _LOADS = "loads: how long before its op's compute, across how many ops, during which"
 
 
-def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> Answers:
+def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None, thresholds: Thresholds) -> Answers:
     """All questions of a report; ``ops`` by kind of launch, every other one a table."""
     launches = analysis.launch_times(run, rank=rank, step=step)
     kinds = launches["kind"].to_pylist() if kind is None else [kind]
@@ -101,20 +103,25 @@ def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None) -> An
             for one in kinds
             if one in kernels and len(kernels) > 1
         },
-        "idle": {one: analysis.idle(run, layer_kind=one, rank=rank, step=step) for one in kinds},
+        "idle": {
+            one: analysis.idle(run, layer_kind=one, rank=rank, step=step, **thresholds.of_idle)
+            for one in kinds
+        },
         "idle_after": {one: analysis.idle_after(run, layer_kind=one, rank=rank, step=step) for one in kinds},
-        "attribution": analysis.attribution(run, layer_kind=kind, rank=rank, step=step),
+        "attribution": analysis.attribution(
+            run, layer_kind=kind, rank=rank, step=step, least_last_share=thresholds.least_last_share
+        ),
         "loads_ahead": analysis.ring_ahead(run, layer_kind=kind, rank=rank, step=step),
         "launch_edges": analysis.launches(run, layer_kind=kind, rank=rank, step=step),
-        **_of_steps(run, rank, step),
+        **_of_steps(run, rank, step, thresholds.outliers),
     }
 
 
-def _of_steps(run: Run, rank: int | None, step: int | None) -> Answers:
+def _of_steps(run: Run, rank: int | None, step: int | None, threshold: float) -> Answers:
     """What is about steps as a whole; of the slow ones only the one that was chosen."""
     slow = {
-        "outlier_steps": analysis.outlier_steps(run, rank=rank),
-        "step_growth": analysis.step_growth(run, rank=rank),
+        "outlier_steps": analysis.outlier_steps(run, rank=rank, threshold=threshold),
+        "step_growth": analysis.step_growth(run, rank=rank, threshold=threshold),
     }
     if step is not None:
         slow = {name: table.filter(pc.equal(table["step"], step)) for name, table in slow.items()}
@@ -140,6 +147,7 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
             **totals(run),
         },
         "scope": {"kind": args.kind, "rank": args.rank, "step": args.step},
+        "thresholds": Thresholds.of(args).to_json(),
         "ignored_spans": analysis.ignored_spans(answers["blocks"]),
         "below_tick_spans": analysis.below_tick_spans(answers["blocks"]),
         "observed": observed_json(answers),
@@ -171,6 +179,8 @@ def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -
     chosen = ", ".join(f"{name} {screen.shown(value)}" for name, value in scope.items() if value is not None)
     if chosen:
         lines += labelled("only", chosen, screen)
+    if told := Thresholds.of(args).sentence():
+        lines += labelled("told", told, screen)
     for titles, table, section in _sections(answers, screen, _kernels(run), alignment_sentence(run, screen)):
         if table.num_rows:
             titles = [*titles, *observed_note(table)]

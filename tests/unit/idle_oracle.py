@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tests.unit.analysis_oracle import BUSY, clipped, in_scope, op_kind, percentile, pieces, root
 from tests.unit.fake_run import FakeRun, Launch, Span
 
 NEVER = 10**9
-OTHERS = ("head", "tail", "load_only", "unlabelled")
+OTHERS = ("head", "tail", "load_only", "unlabelled", "short")
 Key = tuple[int, int, int, int]  # rank, step, launch, block
 
 
@@ -62,7 +62,24 @@ def urgency(run: FakeRun, wait: Span, busy: list[Span]) -> tuple[int, int, int]:
     return NEVER if second_hand else min(begins, default=NEVER), end, wait.job
 
 
-def idle(run: FakeRun, scope: dict[str, Any]) -> list[dict[str, Any]]:
+def told(cause: int | str, times: list[int], gap: int, shortest_ns: int, head_ns: int) -> int | str:
+    """The cause of a piece of idle time under two thresholds; ``gap`` is that in which it lies."""
+    if gap < shortest_ns:
+        return "short"
+    return "unlabelled" if cause == "head" and len(times) < head_ns else cause
+
+
+def gap_of(time: int, idle: Collection[int]) -> int:
+    """How many idle nanoseconds there are in a row around one of them."""
+    first, last = time, time
+    while first - 1 in idle:
+        first -= 1
+    while last + 1 in idle:
+        last += 1
+    return last - first + 1
+
+
+def idle(run: FakeRun, scope: dict[str, Any], shortest_ns: int = 0, head_ns: int = 0) -> list[dict[str, Any]]:
     n = wall = 0
     per_instance: dict[int | str, list[int]] = defaultdict(list)
     in_launch: dict[int | str, Counter[tuple[int, int]]] = defaultdict(Counter)
@@ -72,13 +89,22 @@ def idle(run: FakeRun, scope: dict[str, Any]) -> list[dict[str, Any]]:
         n, wall = n + 1, wall + launch.end - launch.begin
         found = causes(run, launch, spans)
         instants = {x.begin for x in spans if op_kind(run, x.job)[1] in BUSY}
-        for cause in {cause for cause, _ in found.values()}:
-            mine = sorted(time for time, (of, _) in found.items() if of == cause)
-            opened = sum(time - 1 not in mine or time in instants for time in mine)
-            per_instance[cause].append(len(mine))
-            in_launch[cause][key[1:3]] += opened
-            most[cause] = max(most[cause], opened)
-            contested[cause] += sum(both for of, both in found.values() if of == cause)
+        mine: dict[int | str, list[list[int]]] = defaultdict(list)
+        for at in sorted(found):
+            cause = found[at][0]
+            if at - 1 in found and found[at - 1][0] == cause and at not in instants:
+                mine[cause][-1].append(at)
+            else:
+                mine[cause].append([at])
+        by_cause: dict[int | str, list[list[int]]] = defaultdict(list)
+        for cause, of in mine.items():
+            for times in of:
+                by_cause[told(cause, times, gap_of(times[0], found), shortest_ns, head_ns)].append(times)
+        for cause, of in by_cause.items():
+            per_instance[cause].append(sum(map(len, of)))
+            in_launch[cause][key[1:3]] += len(of)
+            most[cause] = max(most[cause], len(of))
+            contested[cause] += sum(found[time][1] for times in of for time in times if cause != "short")
     of_idle = sum((of for of in in_launch.values()), Counter[tuple[int, int]]())
     idle_ns = sum(map(sum, per_instance.values()))
     rows = []

@@ -105,6 +105,31 @@ def test_a_launch_that_a_rank_lost_leaves_the_last_open() -> None:
     assert analysis.attribution(one)["cannot_tell_share"].to_pylist() == [1]
 
 
+def test_only_who_was_last_often_enough_is_named() -> None:
+    # In three of four launches block 1 is the last to send, in one block 0.
+    launches = [Launch(0, 0, number, number, "sliding", 0, 99, 2) for number in range(4)]
+    spans = [Span(0, 0, number, 0, STOP_WAIT, 20, 40) for number in range(4)]
+    for number in range(4):
+        spans += [
+            Span(0, 0, number, 0, B_SEND, 10, 20),
+            Span(0, 0, number, 1, B_SEND, 10, 30 if number else 5),
+        ]
+    run = FakeRun(launches, spans, 2, (0,))
+
+    def named(least: float) -> list[tuple[int, float]]:
+        (row,) = analysis.attribution(run, least_last_share=least).to_pylist()
+        assert row["cannot_tell_share"] == 0
+        assert (row["n"], row["total_ns"], row["last_n"]) == (4, 160, 4)
+        return [(one["block"], one["share"]) for one in row["last_blocks"]]
+
+    assert named(0) == named(0.25) == [(1, 0.75), (0, 0.25)]
+    assert named(0.26) == named(0.75) == [(1, 0.75)]
+    assert named(0.76) == []
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(AnalysisError, match="give one from 0 to 1"):
+            analysis.attribution(run, least_last_share=wrong)
+
+
 def test_a_load_is_for_its_own_block() -> None:
     row = ask(on(A_LOAD, 10, 20, block=0), on(A_LOAD, 10, 30, block=1), on(A_WAIT, 15, 35), ranks=(0,))
     assert (row["scope"], row["before_ns"], row["last_blocks"]) == ("block", 5, None)

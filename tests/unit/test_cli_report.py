@@ -97,6 +97,7 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "verdict",
         "conditions",
         "scope",
+        "thresholds",
         "ignored_spans",
         "below_tick_spans",
         "observed",

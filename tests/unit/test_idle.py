@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from musetrace import analysis
 from musetrace.analysis.covering import NONE_COVERS, covers, least_covering
+from musetrace.errors import AnalysisError
 from tests.unit import idle_oracle as oracle
 from tests.unit.analysis_traces import questions
 from tests.unit.fake_run import FakeRun, Launch, Span
@@ -29,6 +30,54 @@ def test_idle_is_the_oracles_and_sums_up_to_what_the_blocks_are_not_busy(
     blocks = analysis.block_busy(run, **scope)
     assert sum(table["total_ns"].to_pylist()) == sum(blocks["idle_ns"].to_pylist())
     assert analysis.ignored_spans(table) == analysis.ignored_spans(blocks)
+
+
+@given(questions(), st.sampled_from([0, 1, 2, 5, 50]), st.sampled_from([0, 2, 4, 50]))
+@settings(max_examples=200, deadline=None)
+def test_idle_under_thresholds_is_the_oracles_and_none_is_left_out(
+    question: tuple[FakeRun, dict[str, Any]], shortest_ns: int, head_ns: int
+) -> None:
+    run, scope = question
+    table = analysis.idle(run, **scope, shortest_ns=shortest_ns, head_ns=head_ns)
+    assert table.to_pylist() == oracle.idle(run, scope, shortest_ns, head_ns)
+    blocks = analysis.block_busy(run, **scope)
+    assert sum(table["total_ns"].to_pylist()) == sum(blocks["idle_ns"].to_pylist())
+
+
+def test_thresholds_change_what_they_say_and_nothing_else() -> None:
+    """Idle: 4 before the first span; a gap of 6 with a wait of 3 and a load of 2; a wait of 10; 7 at the end."""
+    spans = [
+        Span(0, 0, 0, 0, A_COMPUTE, 4, 6),
+        Span(0, 0, 0, 0, A_WAIT, 10, 3),
+        Span(0, 0, 0, 0, B_LOAD, 13, 2),
+        Span(0, 0, 0, 0, A_COMPUTE, 16, 4),
+        Span(0, 0, 0, 0, B_WAIT_A, 20, 10),
+        Span(0, 0, 0, 0, B_COMPUTE, 30, 3),
+    ]
+    run = FakeRun([Launch(0, 0, 0, 0, "sliding", 0, 40, 1)], spans, 1, (0,))
+
+    def told(**thresholds: int) -> dict[str, int]:
+        rows = analysis.idle(run, **thresholds).to_pylist()
+        return {row["wait"] or row["cause"]: row["total_ns"] for row in rows}
+
+    everything = {"a_wait_weights": 3, "b_wait_a": 10, "head": 4, "tail": 7, "load_only": 2, "unlabelled": 1}
+    assert told() == told(shortest_ns=0, head_ns=0) == told(shortest_ns=4, head_ns=4) == everything
+    assert told(shortest_ns=5) == {**without(everything, "head"), "short": 4}
+    short = without(everything, "head", "a_wait_weights", "load_only", "unlabelled")
+    assert told(shortest_ns=7) == {**short, "short": 4 + 6}  # the gap of 6 as a whole
+    assert told(shortest_ns=8) == {"b_wait_a": 10, "short": 4 + 6 + 7}
+    assert told(head_ns=5) == {**without(everything, "head"), "unlabelled": 1 + 4}
+    assert told(shortest_ns=5, head_ns=5) == {**without(everything, "head"), "short": 4}
+
+
+def without(of: dict[str, int], *names: str) -> dict[str, int]:
+    return {name: value for name, value in of.items() if name not in names}
+
+
+@pytest.mark.parametrize("name", ["shortest_ns", "head_ns"])
+def test_a_negative_threshold_is_refused(name: str) -> None:
+    with pytest.raises(AnalysisError, match=f"{name} is -1: give 0 ns or more"):
+        analysis.idle(FakeRun([], [], 1, ()), **{name: -1})
 
 
 crowd = st.lists(
