@@ -21,6 +21,7 @@ from musetrace.analysis.idle_after import idle_after
 from musetrace.analysis.launches import launches
 from musetrace.analysis.op_timeline import op_timeline
 from musetrace.analysis.outlier_steps import outlier_steps
+from musetrace.analysis.overlap import overlap
 from musetrace.analysis.overview import launch_times, step_times
 from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_several_clocks
 from musetrace.analysis.ring_ahead import ring_ahead
@@ -28,6 +29,7 @@ from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.step_growth import step_growth
 from musetrace.analysis.steps import step_histogram, step_parts
 from musetrace.analysis.stops import stops
+from musetrace.analysis.utilisation import utilisation
 
 __all__ = [
     "Comparison",
@@ -49,6 +51,7 @@ __all__ = [
     "observed_counts",
     "op_timeline",
     "outlier_steps",
+    "overlap",
     "ring_ahead",
     "step_growth",
     "step_histogram",
@@ -56,4 +59,5 @@ __all__ = [
     "step_times",
     "stops",
     "tick_ns",
+    "utilisation",
 ]

@@ -219,5 +219,6 @@ def test_the_recorder_keeps_them_in_the_run(tmp_path: Path) -> None:
     kept = RunBytes.of_manifest(json.loads(json.dumps(manifest)))
     assert kept.launches == ModelBytes(MINI, 2, 8, packed=False, stop4="gather").launches()
     projecting, last = kept.of("global", 3), kept.of("global", 7)
-    assert projecting is not None and last is not None
+    assert projecting is not None
+    assert last is not None
     assert set(projecting.jobs) - set(last.jobs) == {"qkv_load"}
