@@ -21,35 +21,38 @@ class JobBytes:
 
     ``low`` and ``high`` are equal to ``expected`` where the number is exact. Where it differs from launch to
     launch and only its distribution is known, they hold most launches, and ``basis`` says how it is known.
+    ``late`` of them, at most, may be on their way when the job's span ends: copies that it has only issued.
     """
 
     expected: int
     low: int
     high: int
+    late: int = 0
     basis: str = ""
 
     @classmethod
-    def exact(cls, number: int) -> JobBytes:
+    def exact(cls, number: int, late: int = 0) -> JobBytes:
         """A number that is the same in every launch."""
-        return cls(number, number, number)
+        return cls(number, number, number, min(late, number))
 
     def to_json(self) -> int | list[Any]:
-        """A number where it is exact, else [expected, low, high, basis]."""
-        is_exact = self.low == self.expected == self.high
-        return self.expected if is_exact else [self.expected, self.low, self.high, self.basis]
+        """A number where it is exact and none is late, else [expected, low, high, late, basis]."""
+        if self.low == self.expected == self.high and not self.late:
+            return self.expected
+        return [self.expected, self.low, self.high, self.late, self.basis]
 
     @classmethod
     def from_json(cls, data: Any) -> JobBytes:
         """Inverse of :meth:`to_json`. Raises ValueError or TypeError for anything else."""
-        expected, low, high, basis = data if isinstance(data, list) else (data, data, data, "")
-        numbers = (low, expected, high)
+        expected, low, high, late, basis = data if isinstance(data, list) else (data, data, data, 0, "")
+        numbers = (low, expected, high, late)
         if any(isinstance(one, bool) or not isinstance(one, int) for one in numbers):
             raise ValueError("bytes are no integers")
-        if not 0 <= low <= expected <= high <= MAX_BYTES or not high > 0:
+        if not 0 <= low <= expected <= high <= MAX_BYTES or not high > 0 or not 0 <= late <= high:
             raise ValueError("bytes are out of range")
         if not isinstance(basis, str) or len(basis) > MAX_WHY_CHARS:
             raise ValueError("what bytes are known from is no text")
-        return cls(expected, low, high, basis)
+        return cls(expected, low, high, late, basis)
 
 
 @dataclass(frozen=True)

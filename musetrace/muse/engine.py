@@ -84,6 +84,7 @@ class Engine:
             config=self.config,
             tp=self.device.tp,
             layers=sum(planned.device_kind == "layer" for planned in self.plan),
+            blocks=self.device.blocks,
             packed=packed,
             stop4=str(self._facts.build.get("stop4", "gather")),
             position=position,

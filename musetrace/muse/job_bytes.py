@@ -8,6 +8,9 @@ Counted is what a rank has to move through its memory, or to its peers, in one l
 * messages: what all blocks send to all ranks, the rank itself included (it has slots of its own);
 * an expert counts for each of its work items: an expert with more than eight of the sixteen tokens is two.
 
+On the GPU a load's span ends when its last copy is issued, and a send's when its last store is: so much as
+the loader may have on its way in each block, or all that is sent, may arrive later (``JobBytes.late``).
+
 What blocks of a rank give each other through L2 (rows of tokens, partial sums) is left out.
 """
 
@@ -22,11 +25,14 @@ from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
 from musetrace.muse.config import DEFAULT_CONTEXT, ExpertFormat, MuseConfig
 from musetrace.muse.device import TOKENS
 from musetrace.muse.expert_draws import Draws
-from musetrace.muse.packing_layout import StageLayout
+from musetrace.muse.packing_layout import MAX_STAGE_K, StageLayout
 
 _BF16, _FP32 = 2, 4
 _KEY_RUN = 32  # keys that a warp of the GPU takes at a time
 _EXPERT_TILE_ROWS = 64
+# What a block's loader may have on its way: a stage beyond this limit, of muse_device.h; for bf16 experts of
+# gpu_ring.cuh.
+IN_FLIGHT_BYTES, BF16_EXPERTS_IN_FLIGHT_BYTES = 18_432, 48 * 1024
 _CODES_OF_BYTE, _CODES_OF_SCALE = 2, 16
 _NOT_KNOWN = "which experts the router chose is not recorded"
 _MOVING = "the context grows from step to step, and is not recorded"
@@ -42,6 +48,7 @@ class ModelBytes:
         config: the model.
         tp: ranks that share it.
         layers: how many of its layers run, from the first.
+        blocks: of a rank.
         packed: whether weights are packed for the GPU; else plain rows, as on the CPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; the CPU gathers.
         position: of the first token in every step; None where steps differ.
@@ -51,6 +58,7 @@ class ModelBytes:
     config: MuseConfig
     tp: int
     layers: int
+    blocks: int
     packed: bool
     stop4: str = "sumsq"
     position: int | None = None
@@ -95,7 +103,9 @@ class ModelBytes:
         return {
             "o_proj_load": self._exact(hidden, columns),
             "pooler_load": self._exact(pooled, hidden),
-            "router_load": JobBytes.exact(config.num_local_experts // tp * hidden * _FP32),
+            "router_load": JobBytes.exact(
+                config.num_local_experts // tp * hidden * _FP32, self._late(IN_FLIGHT_BYTES, 4 * MAX_STAGE_K)
+            ),
             "unpooler_load": self._exact(hidden, pooled),
         }
 
@@ -120,7 +130,7 @@ class ModelBytes:
         }
         if not self.packed:
             sent["attention_send"] = TOKENS * config.num_attention_heads // tp * config.head_dim * _BF16
-        return {name: JobBytes.exact(number) for name, number in sent.items()}
+        return {name: JobBytes.exact(number, number if self.packed else 0) for name, number in sent.items()}
 
     def _experts(self, form: ExpertFormat) -> Bytes:
         if self.pool is None:
@@ -137,8 +147,17 @@ class ModelBytes:
             "gemm1_load": (2 * rows, config.moe_hidden_size),
             "gemm2_load": (config.moe_hidden_size // self.tp, inner),
         }
-        one = {name: self._nbytes(form, *shape) for name, shape in shapes.items()}
-        return {name: JobBytes(round(items * of), low * of, high * of, basis) for name, of in one.items()}
+        limit = BF16_EXPERTS_IN_FLIGHT_BYTES if form == "bf16" else IN_FLIGHT_BYTES
+        found = {}
+        for name, (of_rows, k) in shapes.items():
+            one = self._nbytes(form, of_rows, k)
+            late = min(self._late(limit, StageLayout(form, of_rows, k).stage_bytes), low * one)
+            found[name] = JobBytes(round(items * one), low * one, high * one, late, basis)
+        return found
+
+    def _late(self, limit: int, stage_bytes: int) -> int:
+        """What may be on its way in all blocks at once."""
+        return self.blocks * (limit + stage_bytes) if self.packed else 0
 
     def _kv_bytes(self, layer: int, position: int) -> int:
         config, end = self.config, position + TOKENS
@@ -157,7 +176,8 @@ class ModelBytes:
         return self.config.vocab_size // self.tp, self.config.hidden_size
 
     def _exact(self, rows: int, k: int) -> JobBytes:
-        return JobBytes.exact(self._nbytes("bf16", rows, k))
+        layout = StageLayout("bf16", rows, k)
+        return JobBytes.exact(self._nbytes("bf16", rows, k), self._late(IN_FLIGHT_BYTES, layout.stage_bytes))
 
     def _nbytes(self, form: ExpertFormat, rows: int, k: int) -> int:
         if self.packed:
@@ -185,6 +205,7 @@ def bytes_of_older_run(manifest: Mapping[str, Any]) -> RunBytes:
             config=config,
             tp=build["tp"],
             layers=int(model.get("layers_run", config.num_hidden_layers)),
+            blocks=max(int(entry["blocks"]) for entry in manifest["ranks"]),
             packed=packed,
             stop4=str(build.get("stop4", "sumsq")),
             position=_position(config, manifest.get("command") or []),

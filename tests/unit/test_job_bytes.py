@@ -20,9 +20,12 @@ from tests.unit.attached_run import GEMM, REDUCE
 
 names = st.text(max_size=8)
 counts = st.lists(st.integers(0, MAX_BYTES), min_size=3, max_size=3).map(sorted).filter(lambda of: of[2] > 0)
-job_bytes = st.builds(lambda of, basis: JobBytes(of[1], of[0], of[2], basis), counts, names).map(
-    lambda one: JobBytes.exact(one.expected) if one.low == one.high else one
-)
+job_bytes = st.builds(
+    lambda of, late, basis: JobBytes(of[1], of[0], of[2], min(late, of[2]), basis),
+    counts,
+    counts.map(max),
+    names,
+).map(lambda one: JobBytes.exact(one.expected) if one.low == one.high and not one.late else one)
 launch_bytes = st.builds(
     LaunchBytes,
     names,
@@ -54,7 +57,8 @@ def test_a_manifest_that_says_nonsense_is_a_note_and_never_an_error(data: Any) -
 
 
 @pytest.mark.parametrize(
-    "data", [0, -1, True, 1.5, "9", None, [1, 2], [2, 3, 9, "x"], [5, 1, MAX_BYTES + 1, ""]]
+    "data",
+    [0, -1, True, 1.5, "9", None, [1, 2], [2, 3, 9, 0, "x"], [5, 1, MAX_BYTES + 1, 0, ""], [5, 5, 5, 6, ""]],
 )
 def test_bytes_that_cannot_be_are_refused(data: Any) -> None:
     with pytest.raises((ValueError, TypeError)):

@@ -20,7 +20,12 @@ from musetrace.muse import MuseConfig, preset
 from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.device import shape_of
 from musetrace.muse.expert_draws import Draws
-from musetrace.muse.job_bytes import ModelBytes, bytes_of_older_run
+from musetrace.muse.job_bytes import (
+    BF16_EXPERTS_IN_FLIGHT_BYTES,
+    IN_FLIGHT_BYTES,
+    ModelBytes,
+    bytes_of_older_run,
+)
 from musetrace.muse.packed_layer import pack_layer
 from musetrace.muse.sharding import shard_head, shard_layer
 from musetrace.muse.weights import synthesize, synthesize_layer
@@ -31,7 +36,9 @@ GEOMETRY: Any = _core.megakernel
 
 
 def of_slice(**more: Any) -> ModelBytes:
-    return ModelBytes(**{"config": SLICE, "tp": 8, "layers": 62, "packed": True, "pool": 53, **more})
+    return ModelBytes(
+        **{"config": SLICE, "tp": 8, "layers": 62, "blocks": BLOCKS, "packed": True, "pool": 53, **more}
+    )
 
 
 def exact(jobs: Any) -> dict[str, int]:
@@ -42,7 +49,7 @@ def exact(jobs: Any) -> dict[str, int]:
 @pytest.mark.parametrize("layer", [0, 1, 7])
 def test_weights_are_the_bytes_that_are_packed(tp: int, layer: int) -> None:
     packed = pack_layer(shard_layer(synthesize_layer(MINI, 5, layer), MINI, tp - 1, tp))
-    jobs = ModelBytes(MINI, tp, 8, packed=True, pool=8).layer(layer).jobs
+    jobs = ModelBytes(MINI, tp, 8, 2, packed=True, pool=8).layer(layer).jobs
     told = exact(jobs)
     assert told["o_proj_load"] == packed.o.data.nbytes
     assert told["pooler_load"] == packed.pooler.data.nbytes
@@ -61,7 +68,7 @@ def test_weights_are_the_bytes_that_are_packed(tp: int, layer: int) -> None:
 def test_on_the_cpu_weights_are_the_bytes_of_the_shard() -> None:
     weights = synthesize(replace(MINI, num_hidden_layers=2), 3)
     shard, head = shard_layer(weights.layers[0], MINI, 0, 2), shard_head(weights.head, MINI, 0, 2)
-    entry, *layers, last = ModelBytes(MINI, 2, 8, packed=False, pool=16).launches()
+    entry, *layers, last = ModelBytes(MINI, 2, 8, 1, packed=False, pool=16).launches()
     told = exact(layers[0].jobs)
     for job, tensor in (
         ("qkv_load", shard.qkvg),
@@ -110,7 +117,7 @@ def test_messages_are_as_large_as_the_slots_that_they_fill(config: MuseConfig, t
     """What a rank sends to all ranks is, for all ranks are alike, what it receives: every slot once."""
     shape = shape_of(config, tp, BLOCKS, CAPACITY, config.num_hidden_layers)
     at = GEOMETRY.exchange(shape, stop4)
-    told = ModelBytes(config, tp, 8, packed=True, stop4=stop4).layer(1).jobs
+    told = ModelBytes(config, tp, 8, 2, packed=True, stop4=stop4).layer(1).jobs
     pairs = TOKENS * config.num_experts_per_tok
     sizes = {
         "o_proj_send": tp * TOKENS * config.hidden_size * 2,
@@ -179,13 +186,33 @@ def test_layers_that_move_the_same_stand_together_and_the_last_projects_nothing(
     assert of_slice().layer(61).jobs["gemm1_load"].low == bf16.low
 
 
+def test_what_may_arrive_behind_the_end_of_a_span_is_what_a_loader_may_have_on_its_way(
+    repository: Path,
+) -> None:
+    options = (repository / "csrc/megakernel/muse_device.h").read_text()
+    ring = (repository / "csrc/sync/gpu_ring.cuh").read_text()
+    assert "in_flight_bytes = 18'432;" in options
+    assert IN_FLIGHT_BYTES == 18_432
+    assert "kInFlightBytes = 48 * 1024;" in ring
+    assert BF16_EXPERTS_IN_FLIGHT_BYTES == 48 * 1024
+    jobs, bf16 = of_slice().layer(2).jobs, of_slice().layer(0).jobs
+    dense, nvfp4 = GEOMETRY.bf16_stage_bytes(8192), GEOMETRY.nvfp4_stage_bytes(4096)
+    assert jobs["o_proj_load"].late == BLOCKS * (18_432 + dense)
+    assert jobs["gemm2_load"].late == BLOCKS * (18_432 + nvfp4)
+    assert bf16["gemm2_load"].late == BLOCKS * (49_152 + dense)
+    assert jobs["router_load"].late == jobs["router_load"].expected  # 8 KB a block are all on their way
+    assert jobs["o_proj_send"].late == jobs["o_proj_send"].expected
+    on_cpu = ModelBytes(MINI, 2, 8, 2, packed=False, pool=8).layer(1).jobs
+    assert {of.late for of in on_cpu.values()} == {0}
+
+
 def test_what_is_not_known_is_said_to_be_so() -> None:
-    of = ModelBytes(MINI, 2, 8, packed=True).layer(1)
+    of = ModelBytes(MINI, 2, 8, 1, packed=True).layer(1)
     assert set(of.unknown) == {"gemm1_load", "gemm2_load", "attention_compute"}
     assert not set(of.unknown) & set(of.jobs)
     for name, packed in (("muse_hopper", True), ("muse_layer", False)):
         jobs = {job.name for job in JobTable.built_in(name).jobs}
-        for one in ModelBytes(MINI, 2, 8, packed=packed, pool=8, position=0).launches():
+        for one in ModelBytes(MINI, 2, 8, 1, packed=packed, pool=8, position=0).launches():
             assert set(one.jobs) | set(one.unknown) <= jobs
 
 
@@ -196,6 +223,7 @@ def test_an_older_run_of_the_slice_is_worked_out_from_its_manifest() -> None:
         "build": {"tp": 8, "stop4": "sumsq"},
         "device": {"kind": "cuda"},
         "command": ["python", "-m", "musetrace", "record", "--model", SLICE.name],
+        "ranks": [{"blocks": BLOCKS}],
     }
     assert bytes_of_older_run(manifest).launches == of_slice(layers=6, position=4096).launches()
     command = [*manifest["command"], "--context", "100"]
@@ -217,7 +245,7 @@ def test_the_recorder_keeps_them_in_the_run(tmp_path: Path) -> None:
         record_decode(recorder, DecodeOptions(device="cpu", steps=1, tp=2, blocks=1), lambda done, of: None)
     manifest = musetrace.open(tmp_path / "run").manifest
     kept = RunBytes.of_manifest(json.loads(json.dumps(manifest)))
-    assert kept.launches == ModelBytes(MINI, 2, 8, packed=False, stop4="gather").launches()
+    assert kept.launches == ModelBytes(MINI, 2, 8, 1, packed=False, stop4="gather").launches()
     projecting, last = kept.of("global", 3), kept.of("global", 7)
     assert projecting is not None
     assert last is not None
