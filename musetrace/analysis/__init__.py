@@ -25,6 +25,7 @@ from musetrace.analysis.overlap import overlap
 from musetrace.analysis.overview import launch_times, step_times
 from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_several_clocks
 from musetrace.analysis.ring_ahead import ring_ahead
+from musetrace.analysis.roofline import roofline
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.step_growth import step_growth
 from musetrace.analysis.steps import step_histogram, step_parts
@@ -53,6 +54,7 @@ __all__ = [
     "outlier_steps",
     "overlap",
     "ring_ahead",
+    "roofline",
     "step_growth",
     "step_histogram",
     "step_parts",
