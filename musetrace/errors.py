@@ -11,6 +11,7 @@
         LimitExceededError a size in it is beyond the limits table
       AnalysisError        a question that this run cannot answer
       OverheadError        a measurement of the stamps' cost cannot be made
+      OutputError          the output of a step cannot be compared
       InstallError         a part of the package is not installed
       UsageError           a command or an option that makes no sense (exit code 2)
 
@@ -60,6 +61,10 @@ class AnalysisError(MusetraceError):
 
 class OverheadError(MusetraceError):
     """A measurement of what stamps cost cannot be made."""
+
+
+class OutputError(MusetraceError):
+    """The output of a step is of a type that cannot be compared bit for bit."""
 
 
 class UsageError(MusetraceError):

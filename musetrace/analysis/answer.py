@@ -80,6 +80,11 @@ def tick_ns(run: RunLike) -> int | None:
     return tick_ns_of(run.manifest.get("clock"))
 
 
+def host_tick_ns(run: RunLike) -> int | None:
+    """The step of the host's clock that timed the run's steps, in ns; None where not known."""
+    return tick_ns_of({"tick_ns": run.manifest.get("host_tick_ns")})
+
+
 def spread(prefix: str, values: Ints, per_launch: Ints, tick: int | None) -> dict[str, int | None]:
     """The columns of :func:`spread_fields` for some differences of stamps.
 

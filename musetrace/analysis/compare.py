@@ -13,16 +13,36 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.busy_and_wait import busy_and_wait
+from musetrace.analysis.busy_series import busy_series
 from musetrace.analysis.difference import DIFFERENCE_FIELDS, Rule, by_step, difference
+from musetrace.analysis.idle_series import BUSY, IDLE, IdleSeries, idle_series
+from musetrace.analysis.outputs import Outputs, compare_outputs
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.saved_time import SAVED_FIELDS, WAITING_FIELDS, saved_rows, waiting_rows
-from musetrace.analysis.step_series import Name, Series, launch_series, median, op_series
+from musetrace.analysis.saved_time import (
+    BUSY_FIELDS,
+    IDLE_FIELDS,
+    SAVED_FIELDS,
+    busy_rows,
+    idle_rows,
+    saved_rows,
+)
+from musetrace.analysis.step_series import (
+    GAP,
+    HOST_LAUNCH,
+    LAUNCH,
+    STEP,
+    Name,
+    Series,
+    launch_series,
+    median,
+    op_series,
+)
 from musetrace.analysis.unlike import unlike
 from musetrace.errors import AnalysisError
 
 _DEFAULT = Rule()
 _NAMES_SHOWN = 3
+_WHATS = (STEP, LAUNCH, HOST_LAUNCH, BUSY, IDLE, GAP)
 
 _TIME_FIELDS = [("what", pa.string()), ("of", pa.string()), *DIFFERENCE_FIELDS]
 _OP_FIELDS = [("launch", pa.string()), ("op", pa.string()), ("kind", pa.string()), *DIFFERENCE_FIELDS]
@@ -42,18 +62,23 @@ _ONLY_FIELDS = [
 class Comparison:
     """Two runs beside each other; times in ns, B minus A.
 
-    ``times``: the step by each clock, and by kind of launch its length and the gap to the next. ``ops``: by
-    (kind of launch, op, kind of job), told differences first, by what they mean for the step. ``only``: ops
-    of one run. ``waiting``: busy and waiting time per block and launch of each op; ``saved``: what became of
-    saved time. ``warnings``: what is unlike in the runs, a sentence each. ``ranks`` and
-    ``layer_kind``: what was compared, None for all kinds.
+    ``times``: the step by each clock, and by kind of launch its length, the gap to the next, and busy and
+    idle time of a block in it. ``ops``: by (kind of launch, op, kind of job), told differences first, by what
+    they mean for the step. ``only``: ops of one run. ``busy``: busy time per block and launch of each op;
+    ``idle``: idle time per block and launch by cause; ``saved``: what became of saved time. ``outputs`` of
+    the steps. ``warnings``: what is unlike in the runs, a sentence each. ``ranks`` and ``layer_kind``: what
+    was compared, None for all kinds.
+
+    Where a run has no spans (its stamps were off) there are ``times`` and ``outputs`` alone.
     """
 
     times: pa.Table
     ops: pa.Table
     only: pa.Table
-    waiting: pa.Table
+    busy: pa.Table
+    idle: pa.Table
     saved: pa.Table
+    outputs: Outputs
     warnings: tuple[str, ...]
     ranks: tuple[int, ...]
     layer_kind: str | None
@@ -69,25 +94,65 @@ def compare(
         AnalysisError: nothing can be compared, or neither run has that rank or kind of launch.
     """
     ranks = _common_ranks(a, b, rank)
-    of_a, of_b = op_series(a, ranks, layer_kind), op_series(b, ranks, layer_kind)
-    _check_ops(of_a, of_b, layer_kind)
-    waiting_a, waiting_b = busy_and_wait(a, ranks, layer_kind), busy_and_wait(b, ranks, layer_kind)
-    waiting = waiting_rows(waiting_a, waiting_b, rule)
-    times = _differences(
-        launch_series(a, ranks, layer_kind), launch_series(b, ranks, layer_kind), _TIME_FIELDS, rule
-    )
-    ops = by_step(_differences(of_a, of_b, _OP_FIELDS, rule))
+    of_a, of_b = _Numbers.of(a, ranks, layer_kind), _Numbers.of(b, ranks, layer_kind)
+    times = _times(of_a, of_b, rule)
+    unstamped = _unstamped(of_a, of_b, times, layer_kind)
+    if not unstamped:
+        _check_ops(of_a.ops, of_b.ops)
+    busy = busy_rows(of_a.busy, of_b.busy, rule)
+    idle = idle_rows(of_a.idle, of_b.idle, ranks, rule)
+    only = [] if unstamped else [*_only("a", of_a.ops, of_b.ops), *_only("b", of_b.ops, of_a.ops)]
     return Comparison(
         times=_table(times, _TIME_FIELDS),
-        ops=_table(ops, _OP_FIELDS),
-        only=_table([*_only("a", of_a, of_b), *_only("b", of_b, of_a)], _ONLY_FIELDS),
-        waiting=_table(waiting, WAITING_FIELDS),
-        saved=_table(saved_rows(waiting), SAVED_FIELDS),
-        warnings=tuple(unlike(a, b)),
+        ops=_table(by_step(_differences(of_a.ops, of_b.ops, _OP_FIELDS, rule)), _OP_FIELDS),
+        only=_table(only, _ONLY_FIELDS),
+        busy=_table(busy, BUSY_FIELDS),
+        idle=_table(idle, IDLE_FIELDS),
+        saved=_table(saved_rows(busy, idle, times), SAVED_FIELDS),
+        outputs=compare_outputs(a, b, ranks),
+        warnings=(*unstamped, *unlike(a, b)),
         ranks=ranks,
         layer_kind=layer_kind,
         rule=rule,
     )
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What is compared of one run: a number for each step by name."""
+
+    times: dict[Name, Series]
+    ops: dict[Name, Series]
+    busy: dict[Name, Series]
+    idle: IdleSeries
+
+    @classmethod
+    def of(cls, run: RunLike, ranks: tuple[int, ...], layer_kind: str | None) -> _Numbers:
+        times, ops = launch_series(run, ranks, layer_kind), op_series(run, ranks, layer_kind)
+        if not ops:
+            return cls(times, {}, {}, IdleSeries())  # without spans all time looks idle
+        return cls(times, ops, busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind))
+
+
+def _times(a: _Numbers, b: _Numbers, rule: Rule) -> list[dict[str, Any]]:
+    """The step, then kind by kind; launches as the host sees them stand for those that no stamp tells of."""
+    rows = _differences({**a.times, **a.idle.times}, {**b.times, **b.idle.times}, _TIME_FIELDS, rule)
+    by_device = {row["of"] for row in rows if row["what"] == LAUNCH}
+    kept = [row for row in rows if row["what"] != HOST_LAUNCH or row["of"] not in by_device]
+    kinds = list(dict.fromkeys(row["of"] for row in kept if row["what"] != STEP))
+    return sorted(
+        kept,
+        key=lambda row: (kinds.index(row["of"]) if row["what"] != STEP else -1, _WHATS.index(row["what"])),
+    )
+
+
+def _unstamped(a: _Numbers, b: _Numbers, times: list[dict[str, Any]], layer_kind: str | None) -> list[str]:
+    """A sentence for each run without a span. Raises AnalysisError where there is no time either."""
+    without = [which for which, of in (("A", a), ("B", b)) if not of.ops]
+    if without and not times:
+        where = "" if layer_kind is None else f" in launches of kind {layer_kind!r}"
+        raise AnalysisError(f"nothing to compare: {without[0]} has no span{where}")
+    return [f"{which} has no spans: only times of steps and launches are compared" for which in without]
 
 
 def _common_ranks(a: RunLike, b: RunLike, rank: int | None) -> tuple[int, ...]:
@@ -100,11 +165,13 @@ def _common_ranks(a: RunLike, b: RunLike, rank: int | None) -> tuple[int, ...]:
     return ranks
 
 
-def _check_ops(a: Mapping[Name, Series], b: Mapping[Name, Series], layer_kind: str | None) -> None:
-    where = "" if layer_kind is None else f" in launches of kind {layer_kind!r}"
-    for which, found in (("A", a), ("B", b)):
-        if not found:
-            raise AnalysisError(f"nothing to compare: {which} has no span{where}")
+def _check_ops(a: Mapping[Name, Series], b: Mapping[Name, Series]) -> None:
+    kinds = [tuple(dict.fromkeys(name[0] for name in of)) for of in (a, b)]
+    if not set(kinds[0]) & set(kinds[1]):
+        listed = map(_listed, kinds)
+        raise AnalysisError(
+            "nothing to compare: no kind of launch in common: A has {}, B has {}".format(*listed)
+        )
     if not any(name in b for name in a):
         names = (_listed(tuple("/".join(name) for name in found)) for found in (a, b))
         raise AnalysisError("nothing to compare: no op in common: A has {}, B has {}".format(*names))

@@ -95,6 +95,12 @@ def is_told(row: dict[str, Any]) -> bool:
 
 
 def by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that tell a difference first, by what it means for the step; all others as they came."""
+    """Rows that tell a difference first, by what it means for the step; then by what is left open in one."""
     told = sorted(filter(is_told, rows), key=lambda row: -abs(row["per_step_ns"]))
-    return [*told, *(row for row in rows if not is_told(row))]
+    others = [row for row in rows if not is_told(row)]
+    return [*told, *sorted(others, key=lambda row: -left_open_ns(row))]
+
+
+def left_open_ns(row: dict[str, Any]) -> int:
+    """How large the difference of a row may be, by its interval, over the launches of a step."""
+    return int(max(abs(row["low_ns"]), abs(row["high_ns"])) * row["launches_a"])

@@ -98,9 +98,11 @@ def idle(
         for cause in np.unique(pieces.cause).tolist():
             causes.setdefault(cause, _Cause()).add(spans, pieces, cause)
     tick = tick_ns(run)
-    names = _Names(run.job_table)
     of_idle = sum_uncertainty_ns(tick, whole.counts.squares())
-    rows = [{**names.of(cause), **causes[cause].times(whole, of_idle, tick)} for cause in sorted(causes)]
+    rows = [
+        {**cause_names(run.job_table, cause), **causes[cause].times(whole, of_idle, tick)}
+        for cause in sorted(causes)
+    ]
     return answer(run, _FIELDS, rows, counted)
 
 
@@ -162,18 +164,15 @@ class _Cause:
         }
 
 
-@dataclass(frozen=True)
-class _Names:
-    table: JobTable
-
-    def of(self, cause: int) -> dict[str, str | None]:
-        if cause in _NO_WAIT:
-            return {"cause": _NO_WAIT[cause], "op": None, "wait": None, "awaits": None}
-        job = self.table.jobs[cause]
-        is_stop = any(cause == wait for wait, _ in stop_jobs(self.table).values())
-        return {
-            "cause": "stop" if is_stop else "wait",
-            "op": job.op,
-            "wait": job.name,
-            "awaits": None if job.awaits is None else self.table.job_name(job.awaits),
-        }
+def cause_names(table: JobTable, cause: int) -> dict[str, str | None]:
+    """``cause``, ``op``, ``wait`` and ``awaits`` of an answer's row, by its number (``IdlePieces``)."""
+    if cause in _NO_WAIT:
+        return {"cause": _NO_WAIT[cause], "op": None, "wait": None, "awaits": None}
+    job = table.jobs[cause]
+    is_stop = any(cause == wait for wait, _ in stop_jobs(table).values())
+    return {
+        "cause": "stop" if is_stop else "wait",
+        "op": job.op,
+        "wait": job.name,
+        "awaits": None if job.awaits is None else table.job_name(job.awaits),
+    }

@@ -1,4 +1,4 @@
-"""One number for each step of a run: of every op, launch and step, and of busy and waiting time."""
+"""One number for each step of a run: of every op, launch and step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from musetrace.analysis.answer import tick_ns
+from musetrace.analysis.answer import host_tick_ns, tick_ns
 from musetrace.analysis.instances import extents
 from musetrace.analysis.percentiles import nearest_rank
 from musetrace.analysis.rows import JobRows, op_and_kind
@@ -19,6 +20,9 @@ from musetrace.analysis.selection import Counted, LaunchColumns, Selection, Step
 
 Ints = npt.NDArray[np.int64]
 Name = tuple[str, ...]
+
+STEP, LAUNCH, HOST_LAUNCH, GAP = "step", "launch", "host launch", "gap"
+TIMES = (STEP, LAUNCH, HOST_LAUNCH, GAP)
 
 
 @dataclass(frozen=True)
@@ -115,8 +119,10 @@ def _add_ops(pools: Pools, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobR
 def launch_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> dict[Name, Series]:
     """The length of the step and of launches, and gaps to the next launch, as the overview defines them.
 
-    By ``("step", clock)``, ``("launch", kind)`` and ``("gap", kind)``; a step's number is the median over
-    ranks x launches. What the host's clock leaves open is not known.
+    By ``("step", clock)``, ``("launch", kind)``, ``("gap", kind)`` and ``("host launch", kind)``; a step's
+    number is the median over ranks x launches. As the host sees it, which needs no stamps, a launch begins
+    when it was handed over or the one before it had ended, and ends when the recorder saw its end. Of steps
+    whose launches were all handed over before one had ended (a graph's) the host knows no single one.
     """
     device, host = Pools(), Pools()
     for rank in ranks:
@@ -125,14 +131,15 @@ def launch_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) 
             _add_steps(device, "device", steps, "base_ns", "end_ns")
             _add_steps(host, "host", steps, "host_begin_ns", "host_end_ns")
         _add_launches(device, LaunchColumns.of(run.launches(rank)), layer_kind)
-    found = {**device.series(tick_ns(run)), **host.series(None)}
-    return dict(sorted(found.items(), key=lambda item: ("step", "launch", "gap").index(item[0][0])))
+        _add_host_launches(host, run.launches(rank), layer_kind)
+    found = {**device.series(tick_ns(run)), **host.series(host_tick_ns(run))}
+    return dict(sorted(found.items(), key=lambda item: TIMES.index(item[0][0])))
 
 
 def _add_steps(pools: Pools, clock: str, steps: Any, first: str, last: str) -> None:
     step, begin, end = (steps[name].to_numpy().astype(np.int64) for name in ("step", first, last))
     for index in np.flatnonzero((begin > 0) & (end >= begin)).tolist():
-        pools.add(("step", clock), int(step[index]), (end - begin)[index : index + 1], 1)
+        pools.add((STEP, clock), int(step[index]), (end - begin)[index : index + 1], 1)
 
 
 def _add_launches(pools: Pools, columns: LaunchColumns, layer_kind: str | None) -> None:
@@ -144,8 +151,29 @@ def _add_launches(pools: Pools, columns: LaunchColumns, layer_kind: str | None) 
         chosen = columns.chosen(step, layer_kind)
         for kind in dict.fromkeys(columns.kind[chosen].tolist()):
             mine = chosen[columns.kind[chosen] == kind]
-            pools.add(("launch", kind), step, length[mine], len(mine))
+            pools.add((LAUNCH, kind), step, length[mine], len(mine))
             mine = mine[mine < len(gap)]
             mine = mine[followed[mine]]
             if len(mine):
-                pools.add(("gap", kind), step, gap[mine], len(mine))
+                pools.add((GAP, kind), step, gap[mine], len(mine))
+
+
+def _add_host_launches(pools: Pools, launches: pa.Table, layer_kind: str | None) -> None:
+    if "submit_ns" not in launches.column_names:
+        return
+    step, launch, submit, done = (
+        launches[name].to_numpy().astype(np.int64) for name in ("step", "launch", "submit_ns", "done_ns")
+    )
+    kinds = np.asarray(launches["kind"].to_pylist(), dtype=object)
+    for number in np.unique(step).tolist():
+        mine = np.flatnonzero(step == number)
+        mine = mine[np.argsort(launch[mine])]
+        begin = np.maximum(submit[mine], np.append(0, done[mine][:-1]))
+        length = done[mine] - begin
+        at_once = len(mine) > 1 and submit[mine].max() <= done[mine].min()
+        if at_once or submit[mine].min() <= 0 or length.min() < 0:
+            continue
+        for kind in dict.fromkeys(kinds[mine].tolist()):
+            if layer_kind in (None, kind):
+                of_kind = length[kinds[mine] == kind]
+                pools.add((HOST_LAUNCH, kind), number, of_kind, len(of_kind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ class CompareCommand(Command):
             help="exit with 3 when the step, a launch or an op (no wait) is slower by more than this for "
             "certain: the whole interval lies above it",
         )
+        parser.add_argument(
+            "--all", action="store_true", help="show every op and cause, also those of which nothing is told"
+        )
         parser.add_argument("--md", metavar="FILE", help="also write the comparison as Markdown")
         parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML; needs --fail-over")
         add_width_option(parser)
@@ -61,7 +65,7 @@ class CompareCommand(Command):
             check_folder(Path(file))
         a, b = open_run(args.a), open_run(args.b)
         found = analysis.compare(a, b, layer_kind=args.kind, rank=args.rank, rule=rule)
-        lines = page(a, b, found, limit, screen)
+        lines = page(a, b, found, limit, screen, every=args.all)
         if args.md is not None:
             write_text(Path(args.md), markdown(str(a.path), str(b.path), found, limit))
         if args.junit is not None and limit is not None:
@@ -94,11 +98,12 @@ def _checked_seed(seed: int) -> int:
 
 def document(a: Run, b: Run, found: analysis.Comparison, limit: Limit | None) -> dict[str, Any]:
     """The comparison as JSON: every table's rows, times in ns, B minus A."""
-    tables = ("times", "ops", "only", "waiting", "saved")
+    tables = ("times", "ops", "only", "busy", "idle", "saved")
     return {
         "a": {"run": str(a.path), "verdict": a.verdict, "losses": a.losses},
         "b": {"run": str(b.path), "verdict": b.verdict, "losses": b.losses},
         "warnings": list(found.warnings),
+        "outputs": asdict(found.outputs),
         "ranks": list(found.ranks),
         "kind": found.layer_kind,
         "band": found.rule.band,

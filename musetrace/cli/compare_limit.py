@@ -8,6 +8,7 @@ from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import SLOWER
+from musetrace.analysis.step_series import HOST_LAUNCH, LAUNCH, STEP
 
 Named = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -15,11 +16,11 @@ Named = tuple[tuple[str, ...], dict[str, Any]]
 def limited_rows(found: Comparison) -> Iterator[Named]:
     """The rows that a limit is about, each with its name: steps, launches, and ops but for their waits.
 
-    A wait or a gap grows when something else is slower, or when something before it is faster: what that
-    costs is in the launch and the step.
+    A wait, idle time or a gap grows when something else is slower, or when something before it is faster:
+    what that costs is in the launch and the step.
     """
     for row in found.times.to_pylist():
-        if row["what"] != "gap":
+        if row["what"] in (STEP, LAUNCH, HOST_LAUNCH):
             yield (row["what"], row["of"]), row
     for row in found.ops.to_pylist():
         if row["kind"] != "wait":

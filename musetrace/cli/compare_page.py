@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from musetrace.analysis import Comparison
+from musetrace.analysis.difference import is_told
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
     count_sentence,
     limit_sentence,
+    outputs_sentence,
     rule_sentence,
     saved_sentence,
     share_text,
 )
 from musetrace.cli.conditions import labelled, loss_summary
-from musetrace.cli.numbers import bounded_us, count, decimals_for, us, whole_ns
+from musetrace.cli.idle_words import cause_words
+from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
@@ -23,11 +26,18 @@ from musetrace.cli.time_table import longest
 from musetrace.store import Run
 
 _WIDE = 110  # from this width on, the interval, the clocks and the step are shown
+_OTHER_OPS = 8  # rows that tell nothing, beside those that do
+_OTHER_CAUSES = 3
 Rows = list[dict[str, Any]]
 
 
-def page(a: Run, b: Run, found: Comparison, limit: Limit | None, screen: Screen) -> list[str]:
-    """The comparison as lines: what is unlike, step and launches, ops, waiting, ops of one run."""
+def page(
+    a: Run, b: Run, found: Comparison, limit: Limit | None, screen: Screen, *, every: bool = False
+) -> list[str]:
+    """The comparison as lines: what is unlike, step and launches, ops, idle time, ops of one run.
+
+    Of rows that tell no difference only the first are shown, unless ``every`` one is asked for.
+    """
     lines = wrap("musetrace compare: B minus A, medians over steps", screen.width)
     for label, run in (("A", a), ("B", b)):
         text = f"{screen.shown(run.path)} is {run.verdict}; losses: {loss_summary(run)}"
@@ -36,15 +46,69 @@ def page(a: Run, b: Run, found: Comparison, limit: Limit | None, screen: Screen)
     if found.layer_kind is not None:
         scope += f", launches of kind {screen.shown(found.layer_kind)}"
     lines += labelled("of", scope, screen, most_lines=2)
+    lines += labelled("outputs", outputs_sentence(found.outputs), screen)
     for warning in found.warnings:
         lines += labelled("warning", screen.shown(warning), screen)
-    lines += ["", *difference_lines(found.times.to_pylist(), {"what": "time", "of": "of"}, screen)]
-    lines += ["", *wrap(count_sentence(found), screen.width, indent="  ")]
-    lines += difference_lines(found.ops.to_pylist(), {"launch": "launch", "op": "op", "kind": "kind"}, screen)
-    lines += _waiting_lines(found, screen) + _only_lines(found.only.to_pylist(), screen)
+    lines += _time_lines(found, screen) + _op_lines(found, screen, every) + _idle_lines(found, screen, every)
+    lines += _saved_lines(found, screen) + _only_lines(found.only.to_pylist(), screen)
     if limit is not None:
         lines += ["", *wrap(screen.shown(limit_sentence(found, limit)), screen.width, indent="  ")]
     return [*lines, "", *wrap(rule_sentence(found), screen.width, indent="  ")]
+
+
+def _time_lines(found: Comparison, screen: Screen) -> list[str]:
+    rows = found.times.to_pylist()
+    return ["", *difference_lines(rows, _names(rows, {"what": "time", "of": "of"}, screen), screen)]
+
+
+def _op_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
+    rows, more = _shown(found.ops.to_pylist(), _OTHER_OPS, every)
+    if not rows:
+        return []
+    names = _names(rows, {"launch": "launch", "op": "op", "kind": "kind"}, screen)
+    lines = ["", *wrap(count_sentence(found), screen.width, indent="  ")]
+    return [*lines, *difference_lines(rows, names, screen), *_more_lines(more, "ops", screen)]
+
+
+def _idle_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
+    """For each kind of launch its causes: those that differ, then those with most idle time."""
+    lines: list[str] = []
+    all_rows = found.idle.to_pylist()
+    for launch in dict.fromkeys(row["launch"] for row in all_rows):
+        of_launch = sorted((row for row in all_rows if row["launch"] == launch), key=_by_idle)
+        rows, more = _shown(of_launch, _OTHER_CAUSES, every)
+        columns = [
+            Column("waits in", [screen.shown(cause_words(row)) for row in rows], left=True, widest=24),
+            Column("for", [screen.shown(row["awaits"] or NOTHING) for row in rows], left=True, widest=18),
+        ]
+        title = f"{screen.shown(launch)}: idle time of a block in a launch, by cause"
+        lines += ["", *wrap(title, screen.width, indent="  ")]
+        lines += difference_lines(rows, columns, screen, most_on=len(found.ranks) > 1)
+        lines += _more_lines(more, "causes", screen)
+    return lines
+
+
+def _by_idle(row: dict[str, Any]) -> tuple[bool, int]:
+    size = abs(row["difference_ns"]) if is_told(row) else max(row["a_ns"], row["b_ns"])
+    return not is_told(row), -size
+
+
+def _shown(rows: Rows, others: int, every: bool) -> tuple[Rows, int]:
+    """All rows that tell a difference and the first others, and how many rows that leaves out."""
+    told = sum(map(is_told, rows))
+    shown = rows if every else rows[: told + others]
+    return shown, len(rows) - len(shown)
+
+
+def _more_lines(more: int, what: str, screen: Screen) -> list[str]:
+    text = f"... {more} more {what} of which no difference is told: --all shows them"
+    return wrap(text, screen.width, indent="  ") if more else []
+
+
+def _saved_lines(found: Comparison, screen: Screen) -> list[str]:
+    sentences = [screen.shown(saved_sentence(row)) for row in found.saved.to_pylist()]
+    lines = [line for text in sentences for line in wrap(text, screen.width, indent="  ")]
+    return ["", *lines] if lines else []
 
 
 def _names(rows: Rows, titles: dict[str, str], screen: Screen) -> list[Column]:
@@ -54,51 +118,46 @@ def _names(rows: Rows, titles: dict[str, str], screen: Screen) -> list[Column]:
     ]
 
 
-def difference_lines(rows: Rows, titles: dict[str, str], screen: Screen) -> list[str]:
-    """A table of differences; ``titles`` are those of the columns that name a row."""
-    decimals = decimals_for(max(longest(rows, "a_ns"), longest(rows, "b_ns")))
-    columns = [*_names(rows, titles, screen), *_both(rows, "", decimals, "us")]
-    columns.append(Column("%", [share_text(row) for row in rows]))
-    if screen.width >= _WIDE:
-        columns += [
-            Column("from", [us(row["low_ns"], decimals) for row in rows], over="95 %, us", spans=2),
-            Column("to", [us(row["high_ns"], decimals) for row in rows]),
-            Column(f"{screen.plus_minus} ns", [whole_ns(row["uncertainty_ns"]) for row in rows]),
-            Column("x", [count(row["launches_a"]) for row in rows], over="a step", spans=2),
-            Column("us", [us(row["per_step_ns"], decimals) for row in rows]),
-        ]
-    columns.append(Column("verdict", [row["verdict"] for row in rows], left=True))
-    return table_lines(columns, screen.width) if rows else []
-
-
-def _both(rows: Rows, prefix: str, decimals: int, over: str) -> list[Column]:
-    return [
-        Column("A", [us(row[f"{prefix}a_ns"], decimals) for row in rows], over=over, spans=3),
-        Column("B", [us(row[f"{prefix}b_ns"], decimals) for row in rows]),
-        Column("B - A", _differences(rows, prefix, decimals)),
-    ]
-
-
-def _differences(rows: Rows, prefix: str, decimals: int) -> list[str]:
-    return [
-        bounded_us(row[f"{prefix}difference_ns"], row[f"{prefix}uncertainty_ns"], decimals) for row in rows
-    ]
-
-
-def _waiting_lines(found: Comparison, screen: Screen) -> list[str]:
-    rows = found.waiting.to_pylist()
+def difference_lines(
+    rows: Rows, names: Sequence[Column], screen: Screen, *, most_on: bool = False
+) -> list[str]:
+    """A table of differences behind the columns that name a row; ``most_on``: with the rank of the most."""
     if not rows:
         return []
-    decimals = decimals_for(max(longest(rows, f"{of}_{run}_ns") for of in ("busy", "wait") for run in "ab"))
+    decimals = decimals_for(max(longest(rows, "a_ns"), longest(rows, "b_ns")))
     columns = [
-        *_names(rows, {"launch": "launch", "op": "op"}, screen),
-        *_both(rows, "busy_", decimals, "busy, us"),
-        *_both(rows, "wait_", decimals, "waiting, us"),
+        *names,
+        Column("A", _times(rows, "a_ns", decimals), over="us", spans=3),
+        Column("B", _times(rows, "b_ns", decimals)),
+        Column("B - A", _bounded(rows, "difference_ns", decimals)),
+        Column("%", [share_text(row) for row in rows]),
     ]
-    title = "busy and waiting time of an op, per block and launch"
-    sentences: Sequence[str] = [screen.shown(saved_sentence(row)) for row in found.saved.to_pylist()]
-    wrapped = [line for text in sentences for line in wrap(text, screen.width, indent="  ")]
-    return ["", *wrap(title, screen.width), *table_lines(columns, screen.width), *wrapped]
+    if screen.width >= _WIDE:
+        columns += [
+            Column("from", _times(rows, "low_ns", decimals), over="95 %, us", spans=2),
+            Column("to", _times(rows, "high_ns", decimals)),
+            Column(f"{screen.plus_minus} ns", [whole_ns(row["uncertainty_ns"]) for row in rows]),
+            Column("x", [count(row["launches_a"]) for row in rows], over="a step", spans=2),
+            Column("us", _times(rows, "per_step_ns", decimals)),
+        ]
+        if most_on:
+            columns.append(Column("most on", [_most_on(row, decimals) for row in rows]))
+    columns.append(Column("verdict", [row["verdict"] for row in rows], left=True))
+    return table_lines(columns, screen.width)
+
+
+def _times(rows: Rows, name: str, decimals: int) -> list[str]:
+    return [us(row[name], decimals) for row in rows]
+
+
+def _bounded(rows: Rows, name: str, decimals: int) -> list[str]:
+    return [bounded_us(row[name], row["uncertainty_ns"], decimals) for row in rows]
+
+
+def _most_on(row: dict[str, Any], decimals: int) -> str:
+    if row["most_rank"] is None:
+        return NOTHING
+    return f"r{row['most_rank']} {us(row['most_difference_ns'], decimals)}"
 
 
 def _only_lines(rows: Rows, screen: Screen) -> list[str]:

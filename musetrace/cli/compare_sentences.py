@@ -7,8 +7,10 @@ from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.bootstrap import LEAST_VALUES
-from musetrace.analysis.difference import is_told
+from musetrace.analysis.difference import FASTER, SAME, SLOWER, is_told
+from musetrace.analysis.outputs import Outputs
 from musetrace.cli.compare_limit import Limit
+from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, percent, us
 
 _NAMES_SHOWN = 4
@@ -28,7 +30,9 @@ def rule_sentence(found: Comparison) -> str:
 
 
 def count_sentence(found: Comparison) -> str:
-    """How many ops there are of each verdict, and how many 95 % intervals tell by chance."""
+    """How many ops there are of each verdict, and how many 95 % intervals tell by chance; "" for no ops."""
+    if not found.ops.num_rows:
+        return ""
     verdicts = found.ops["verdict"].to_pylist()
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts))
     by_chance = math.ceil(_BY_CHANCE * len(verdicts))
@@ -38,11 +42,37 @@ def count_sentence(found: Comparison) -> str:
 
 def saved_sentence(row: dict[str, Any]) -> str:
     """What became of the time that ops of one kind of launch saved."""
-    saved, grew = (us(row[name], _DECIMALS) for name in ("saved_ns", "waits_grew_ns"))
+    saved = us(row["saved_ns"], _DECIMALS)
     text = (
         f"{row['launch']}: {saved} us per block and launch that {_named(row['ops'])} saved {row['verdict']}"
     )
-    return f"{text}: {grew} us more in the waits of {_named(row['waits'])}" if row["waits"] else text
+    if row["into"]:
+        text += f": {_named([_grown(into) for into in row['into']])}"
+    return f"{text}; {_launch_words(row)}" if row["launch_verdict"] else text
+
+
+def _grown(into: dict[str, Any]) -> str:
+    awaited = f" for {into['awaits']}" if into["awaits"] else ""
+    return f"{us(into['grew_ns'], _DECIMALS)} us more in {cause_words(into)}{awaited}"
+
+
+def _launch_words(row: dict[str, Any]) -> str:
+    verdict, change = row["launch_verdict"], us(abs(row["launch_difference_ns"]), _DECIMALS)
+    if verdict in (FASTER, SLOWER):
+        return f"the launch is {change} us {'shorter' if verdict == FASTER else 'longer'}"
+    return "the launch is as long as before" if verdict == SAME else "of the launch's length nothing is told"
+
+
+def outputs_sentence(of: Outputs) -> str:
+    """Whether the steps of both runs made the same outputs."""
+    if not of.compared:
+        lacking = [name for name, kept in (("A", of.kept_a), ("B", of.kept_b)) if not kept]
+        return f"not kept in {' and '.join(lacking)}" if lacking else "no step in common"
+    steps = f"{of.compared} step{'s' * (of.compared != 1)}"
+    if of.first_unlike is None:
+        return f"equal bit for bit in {of.equal} of {steps}"
+    unlike = of.compared - of.equal
+    return f"differ in {unlike} of {steps}, first in step {of.first_unlike}"
 
 
 def limit_sentence(found: Comparison, limit: Limit) -> str:

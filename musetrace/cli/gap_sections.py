@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import combined_ns, places
+from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
@@ -15,14 +16,6 @@ from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
 
 MOST_ROWS = 5
 
-_TITLE_OF_CAUSE = {
-    "head": "launched later",
-    "tail": "no work left",
-    "load_only": "only a load",
-    "unlabelled": "no job says",
-    "short": "too short to tell",
-}
-
 
 def idle_lines(after: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
     """The largest causes of idle time, in us per block of a launch, and behind which op it gathers."""
@@ -30,7 +23,7 @@ def idle_lines(after: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
     rows = _largest(every)
     decimals = decimals_for(longest(rows, "idle_mean_ns"))
     columns = [
-        Column("idle: waits in", [screen.shown(_cause(row)) for row in rows], left=True),
+        Column("idle: waits in", [screen.shown(cause_words(row)) for row in rows], left=True),
         Column("for", [screen.shown(row["awaits"] or NOTHING) for row in rows], left=True),
         *(_means(rows, decimals, screen)),
         Column("of idle", [percent(row["share"]) for row in rows]),
@@ -84,10 +77,6 @@ def _largest(rows: Rows) -> Rows:
     found = places([-row["total_ns"] for row in rows], combined_ns(off, off) if known else None)
     order = sorted(range(len(rows)), key=found.__getitem__)
     return [rows[index] for index in order[:MOST_ROWS]]
-
-
-def _cause(row: dict[str, Any]) -> str:
-    return row["wait"] or _TITLE_OF_CAUSE[row["cause"]]
 
 
 def _means(rows: Rows, decimals: int, screen: Screen) -> list[Column]:

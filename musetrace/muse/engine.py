@@ -25,6 +25,7 @@ from musetrace.muse.passes import Recording
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.reference import embed
 from musetrace.muse.threads import one_torch_thread
+from musetrace.step_output import output_of
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
@@ -53,6 +54,7 @@ class Engine:
         self._passes, self._facts = opened.passes, opened.facts
         self.plan = opened.passes.plan
         self._recording: Recording | None = None
+        self._logits: npt.NDArray[np.float32] | None = None
 
     def attach(self, recorder: Recorder, position: int | None = None) -> None:
         """Record every pass from now on; with a recorder that is off, nothing changes.
@@ -146,7 +148,8 @@ class Engine:
             if self._recording is not None:
                 self._recording.collector.report(error.report)
             raise
-        return self.device.logits()
+        self._logits = self.device.logits()
+        return self._logits
 
     def wait_for_room(self) -> None:
         """Between steps: hold back until the recorder can take a whole step, or for 10 s.
@@ -157,6 +160,11 @@ class Engine:
             self._recording.collector.wait_free(len(self._passes.plan), _ROOM_TIMEOUT_S)
 
     def finish_step(self, step: int, begin_ns: int, end_ns: int, tokens: int) -> None:
-        """Tell the recorder that a step is over: host times (ns) and how many tokens it decoded."""
+        """Tell the recorder that a step is over: host times (ns) and how many tokens it decoded.
+
+        It keeps a hash of the logits of the last pass, which is made here, outside of the step's time.
+        """
         if self._recording is not None:
-            self._recording.collector.step(step, begin_ns, end_ns, tokens)
+            made = output_of(self._logits)
+            digest = "" if made is None else made.digest()
+            self._recording.collector.step(step, begin_ns, end_ns, tokens, digest)

@@ -1,87 +1,13 @@
-"""Outputs of steps, and whether all builds make the same ones, bit for bit."""
+"""Whether all builds make the same outputs of steps, bit for bit."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from musetrace.errors import OverheadError
-
-Bits = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Output:
-    """A copy of what a step returned: its bits uint8[n], and how they are to be read."""
-
-    bits: Bits
-    type_name: str
-    shape: tuple[int, ...]
-    item_bytes: int
-    dtype: np.dtype[Any] | None  # None where numpy has no such type
-
-    @property
-    def kind(self) -> str:
-        """Type and shape in words, as ``float32 [16, 512]``."""
-        return f"{self.type_name} [{', '.join(map(str, self.shape))}]"
-
-    def place(self, index: int) -> str:
-        """Where the flat element ``index`` stands."""
-        return f"[{', '.join(str(int(part)) for part in np.unravel_index(index, self.shape))}]"
-
-    def value(self, index: int) -> str:
-        """The flat element ``index``; its bits where it cannot be read as a number."""
-        raw = self.bits[index * self.item_bytes : (index + 1) * self.item_bytes]
-        return "0x" + raw[::-1].tobytes().hex() if self.dtype is None else str(raw.view(self.dtype)[0])
-
-
-def output_of(returned: object) -> Output | None:
-    """A copy of a numpy array, torch tensor or bytes; None for None.
-
-    Raises:
-        OverheadError: it is none of these.
-    """
-    if returned is None:
-        return None
-    if isinstance(returned, (bytes, bytearray, memoryview)):
-        bits = np.frombuffer(bytes(returned), dtype=np.uint8)
-        return Output(bits, "bytes", bits.shape, 1, bits.dtype)
-    if isinstance(returned, (np.ndarray, np.generic)) and not np.asarray(returned).dtype.hasobject:
-        return _of_array(np.asarray(returned))
-    # A program that returns a tensor has loaded torch.
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(returned, torch.Tensor):
-        return _of_tensor(torch, returned)
-    raise OverheadError(
-        f"a step returned {type(returned).__name__}; return a numpy array, a torch tensor, bytes, or None "
-        "for an output that is not compared"
-    )
-
-
-def _of_array(array: npt.NDArray[Any]) -> Output:
-    bits = np.frombuffer(array.tobytes(), dtype=np.uint8)
-    return Output(bits, array.dtype.name, array.shape, array.dtype.itemsize, array.dtype)
-
-
-def _of_tensor(torch: Any, tensor: Any) -> Output:
-    try:
-        flat = tensor.detach().contiguous().reshape(-1)
-        bits = flat.view(torch.uint8).cpu().numpy().copy()
-    except (RuntimeError, TypeError) as error:
-        line = " ".join(str(error).split())[:160]
-        raise OverheadError(
-            f"a step returned a tensor that cannot be compared bit for bit: {line}"
-        ) from error
-    name = str(tensor.dtype).removeprefix("torch.")
-    try:
-        dtype: np.dtype[Any] | None = np.dtype(name)
-    except TypeError:
-        dtype = None
-    return Output(bits, name, tuple(tensor.shape), tensor.element_size(), dtype)
+from musetrace.step_output import Output
 
 
 def difference(got: Output | None, want: Output | None) -> str | None:

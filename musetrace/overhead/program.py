@@ -13,9 +13,9 @@ from typing import Any
 
 from musetrace.errors import DeviceError, OverheadError, UsageError
 from musetrace.overhead.clocks import CudaStopwatch, HostStopwatch, Stopwatch
-from musetrace.overhead.outputs import output_of
 from musetrace.overhead.result import STEP
 from musetrace.overhead.turns import StepDone
+from musetrace.step_output import output_of
 
 Run = Callable[[], Any]
 Make = Callable[[str], Any]

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.overhead.outputs import Output, OutputCheck
+from musetrace.overhead.outputs import OutputCheck
 from musetrace.overhead.schedule import TURNS_OF_BLOCK, abba_blocks
+from musetrace.step_output import Output
 
 WARM_UP = "warm-up"
 

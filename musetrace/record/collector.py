@@ -49,10 +49,13 @@ class Collector(ABC):
         """
 
     @abstractmethod
-    def step(self, step: int, host_begin_ns: int, host_end_ns: int, tokens: int = 0) -> None:
+    def step(
+        self, step: int, host_begin_ns: int, host_end_ns: int, tokens: int = 0, output: str = ""
+    ) -> None:
         """Note a step whose launches were all submitted, with the host clock (monotonic, ns) around it.
 
-        Steps grow from call to call; raises RecordError otherwise.
+        ``output`` is the digest of what it made (``musetrace.step_output``), if that is known. Steps grow
+        from call to call; raises RecordError otherwise.
         """
 
     @abstractmethod
@@ -78,7 +81,9 @@ class OffCollector(Collector):
     def submit(self, lease: Lease, wait_done: Callable[[], None]) -> None:
         """Nothing: there are no leases."""
 
-    def step(self, step: int, host_begin_ns: int, host_end_ns: int, tokens: int = 0) -> None:
+    def step(
+        self, step: int, host_begin_ns: int, host_end_ns: int, tokens: int = 0, output: str = ""
+    ) -> None:
         """Nothing."""
 
     def report(self, wait_report: dict[str, Any]) -> None:
@@ -141,13 +146,16 @@ class LiveCollector(Collector):
         if not self.closed:
             self._drain.put(SubmittedLaunch(lease, wait_done))
 
-    def step(self, step: int, host_begin_ns: int, host_end_ns: int, tokens: int = 0) -> None:
+    def step(
+        self, step: int, host_begin_ns: int, host_end_ns: int, tokens: int = 0, output: str = ""
+    ) -> None:
         """See :meth:`Collector.step`."""
         if self.closed:
             return
         self._check_step(step, host_begin_ns, host_end_ns, tokens)
         data = {"step": step, "host_begin_ns": host_begin_ns, "host_end_ns": host_end_ns, "tokens": tokens}
-        self._drain.put(StepDone({name: int(value) for name, value in data.items()}))
+        numbers = {name: int(value) for name, value in data.items()}
+        self._drain.put(StepDone({**numbers, "output": output} if output else numbers))
 
     def report(self, wait_report: dict[str, Any]) -> None:
         """See :meth:`Collector.report`."""

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 import musetrace
-from musetrace.errors import RecordError
+from musetrace.errors import OutputError, RecordError
 from musetrace.record.cpu_kernel_device import aligned_zeros
-from musetrace.record.drain import Drain, StepDone
+from musetrace.record.drain import Drain, StepDone, WaitReported
 from musetrace.record.graph_snapshots import GraphSnapshots
 from musetrace.record.kernel_buffers import LentRegion, RegionPool, keep
 from musetrace.record.kernel_device import KernelDevice
@@ -35,6 +35,7 @@ from musetrace.record.loss_ledger import (
 )
 from musetrace.record.source import LaunchInfo, StampSource
 from musetrace.record.stamped_kernel import LaunchStamps, RecordedLaunch, StampedKernel
+from musetrace.step_output import output_of
 from musetrace.store import limits
 
 StartDrain = Callable[[StampSource, KernelDrain], Drain]
@@ -92,6 +93,7 @@ class KernelRecording:
         self._drain: Drain | None = None
         # Whether it is too late for one more kernel.
         self._is_sealed = False
+        self._told_outputs = False
 
     def attach(self, kernel: KernelTable, buffers: int) -> StampedKernel:
         """One more kernel, with room for ``buffers`` launches. Raises RecordError."""
@@ -272,11 +274,12 @@ class KernelRecording:
             lent = any(kernel.pool is not None and kernel.pool.is_lent for kernel in self._kernels)
             return not lent and self._graphs.has_room
 
-    def end_step(self, step: OpenStep, stream: object) -> None:
-        """A step ends: what it replayed is copied, in its stream."""
+    def end_step(self, step: OpenStep, stream: object, made: object = None) -> None:
+        """A step ends: what it replayed is copied, in its stream, and what it made is hashed."""
         if self.closed:
             return
         end_ns = time.monotonic_ns()
+        output = {} if made is None else self._hashed(made)
         with self._lock:
             drain = self._drain
             self._numbers.end_step()
@@ -289,7 +292,28 @@ class KernelRecording:
             except Exception as error:
                 self._fail(error)
             times = {"host_begin_ns": step.begin_ns, "host_end_ns": end_ns}
-            drain.put(StepDone({"step": step.number, **times, "tokens": step.tokens}))
+            drain.put(StepDone({"step": step.number, **times, "tokens": step.tokens, **output}))
+
+    def _hashed(self, made: object) -> dict[str, Any]:
+        """A step's output as the journal keeps it; what cannot be hashed is said once."""
+        try:
+            if self._look_at(None)[1]:
+                raise OutputError("the stream is being captured, so that the output is not there yet")
+            with self.device.aside():
+                output = output_of(made)
+            return {} if output is None else {"output": output.digest()}
+        except Exception as error:
+            self._tell_once(f"outputs of steps are not kept: {first_line(error)}")
+            return {}
+
+    def _tell_once(self, line: str) -> None:
+        """On stderr and in the run."""
+        drain, first = self._drain, not self._told_outputs
+        self._told_outputs = True
+        if first and drain is not None:
+            drain.put(WaitReported({"kernel": "", "text": line}))
+            with contextlib.suppress(Exception):
+                print(f"musetrace: {line}", file=sys.stderr, flush=True)
 
     def _snapshot(self, step: OpenStep, stream: object) -> None:
         """Queue copies of all captured launches, whether their graph was replayed or not: the copies tell."""

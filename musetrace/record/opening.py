@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from musetrace import _core
 from musetrace.errors import RecordError
 from musetrace.record.drain import Drain, read_anchor
 from musetrace.record.host_clock import host_clock
+from musetrace.record.kernel_device import tick_of
 from musetrace.record.kernel_drain import KernelDrain
 from musetrace.record.loss_ledger import LossLedger
 from musetrace.record.rank_journal import RankJournal
@@ -27,6 +29,7 @@ from musetrace.store.payloads import FORMAT_NAME
 from musetrace.store.stamp_batch import StampEncoder
 
 _PROCESS_ID_BYTES = 8
+_HOST_CLOCK_READS = 1000
 
 
 def start_drain(
@@ -130,6 +133,7 @@ def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
         # One clock stamps all ranks of a process; which clock of which host its anchors read.
         "process": os.urandom(_PROCESS_ID_BYTES).hex(),
         "host_clock": host_clock(),
+        "host_tick_ns": tick_of(time.monotonic_ns() for _ in range(_HOST_CLOCK_READS)),
     }
 
 

@@ -22,6 +22,7 @@ from musetrace.record.kernel_drain import KernelDrain
 from musetrace.record.kernel_recording import KernelRecording
 from musetrace.record.loss_ledger import LossLedger
 from musetrace.record.opening import start_drain
+from musetrace.record.recorded_step import RecordedStep
 from musetrace.record.run_output import Ending, RunOutput
 from musetrace.record.shared_run import open_output
 from musetrace.record.source import BUFFERS, SLOT_BYTES_OF_STAMPS, StampSource
@@ -210,13 +211,14 @@ class Recorder:
             self._output.withdraw(str(error))
             raise
 
-    def step(self, *, stream: object = None, tokens: int = 0) -> AbstractContextManager[None]:
+    def step(self, *, stream: object = None, tokens: int = 0) -> AbstractContextManager[RecordedStep]:
         """Around one step of launches of attached kernels; steps are numbered from 0.
 
         At its end the stamps of all captured launches are copied in the stream, so that the next replay comes
         behind that: each replay of a graph needs a step of its own, or only its last one is recorded. Outside
         of steps every launch is a step. The host's time of a step is that of the block, so wait in it for the
-        device if that is to be part of it.
+        device if that is to be part of it. The block's value takes the step's output, if that is to be
+        compared (``RecordedStep.keep_output``).
 
         Args:
             stream: where the graphs are replayed (None: torch's current at the block's end).
@@ -226,7 +228,7 @@ class Recorder:
             RecordError: inside of another step.
         """
         if not self.active:
-            return nullcontext()
+            return nullcontext(RecordedStep())
         if self._drain is not None and self._kernels is None:
             raise RecordError("step() is for kernels given to attach(); this recorder's device notes its own")
         return self._step(stream, tokens)
@@ -240,14 +242,14 @@ class Recorder:
         return self._kernels is None or self._kernels.wait_for_room(timeout_s)
 
     @contextlib.contextmanager
-    def _step(self, stream: object, tokens: int) -> Iterator[None]:
-        kernels = self._kernels
+    def _step(self, stream: object, tokens: int) -> Iterator[RecordedStep]:
+        kernels, recorded = self._kernels, RecordedStep()
         step = None if kernels is None else kernels.begin_step(tokens)
         try:
-            yield
+            yield recorded
         finally:
             if kernels is not None and step is not None:
-                kernels.end_step(step, stream)
+                kernels.end_step(step, stream, recorded.made)
 
     def close(self, reason: str = "closed") -> RecordingResult:
         """End the recording, write its totals and index it. Idempotent, from any thread."""

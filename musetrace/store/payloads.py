@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from musetrace.store import limits
 
 FORMAT_NAME = "musetrace"
 STAMP_MODES = ("register", "store", "off")
+_DIGEST = re.compile("[0-9a-f]{1,64}")
 
 
 class PayloadError(ValueError):
@@ -66,12 +68,16 @@ class Clock:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: host clock when it began and ended, and how many tokens it decoded."""
+    """One step: host clock when it began and ended, and how many tokens it decoded.
+
+    ``output`` is a hash of what it made, in hexadecimal digits (``musetrace.step_output``); "" for none.
+    """
 
     step: int
     host_begin_ns: int
     host_end_ns: int
     tokens: int
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -266,7 +272,14 @@ def parse_step(payload: bytes) -> Step:
         host_begin_ns=take_int(data, "host_begin_ns", 0, limits.MAX_TIME_NS),
         host_end_ns=take_int(data, "host_end_ns", 0, limits.MAX_TIME_NS),
         tokens=take_int(data, "tokens", 0, limits.MAX_TOKENS),
+        output=_digest(data["output"]) if "output" in data else "",
     )
+
+
+def _digest(value: Any) -> str:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise PayloadError("output is not a hash in hexadecimal digits")
+    return value
 
 
 def parse_loss(payload: bytes) -> Loss:

@@ -108,12 +108,15 @@ class Run:
         return any(entry["recording"] for entry in self._entries.values())
 
     def steps(self, rank: int) -> pa.Table:
-        """The steps of a rank, one row each (columns: ``musetrace.store.tables.STEPS``)."""
-        return self._keep("steps", rank, lambda: self._table("steps", rank, tables.STEPS))
+        """The steps of a rank, one row each (columns: ``musetrace.store.tables.STEPS``).
+
+        ``output``, a hash of what the step made or "", is missing in an index of an older version.
+        """
+        return self._keep("steps", rank, lambda: self._table("steps", rank, tables.STEPS_SCHEMAS))
 
     def launches(self, rank: int) -> pa.Table:
         """The launches of a rank by step and launch (columns: ``musetrace.store.tables.LAUNCHES``)."""
-        return self._keep("launches", rank, lambda: self._table("launches", rank, tables.LAUNCHES))
+        return self._keep("launches", rank, lambda: self._table("launches", rank, [tables.LAUNCHES]))
 
     def spans(self, rank: int, step: int) -> pa.RecordBatch:
         """The spans of one step, sorted by block and begin; begin is relative to the step's ``base_ns``.
@@ -164,8 +167,8 @@ class Run:
             raise reader.damaged(f"it has {len(reader)} steps, the manifest {self._entries[rank]['steps']}")
         return reader
 
-    def _table(self, name: str, rank: int, schema: pa.Schema) -> pa.Table:
-        reader = self._reader(name, rank, [schema])
+    def _table(self, name: str, rank: int, schemas: Sequence[pa.Schema]) -> pa.Table:
+        reader = self._reader(name, rank, schemas)
         table = reader.table()
         if table.num_rows != self._entries[rank][name]:
             raise reader.damaged(f"it has {table.num_rows} rows, the manifest {self._entries[rank][name]}")

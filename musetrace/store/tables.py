@@ -37,8 +37,11 @@ STEPS = pa.schema(
         ("host_begin_ns", pa.uint64()),
         ("host_end_ns", pa.uint64()),
         ("tokens", pa.uint16()),
+        ("output", pa.string()),
     ]
 )
+# As indexes were made before outputs had a hash.
+STEPS_SCHEMAS = [STEPS, STEPS.remove(STEPS.get_field_index("output"))]
 _MAX_U32 = (1 << 32) - 1
 
 
@@ -126,6 +129,7 @@ class StepBatch:
             "host_begin_ns": host.host_begin_ns,
             "host_end_ns": host.host_end_ns,
             "tokens": host.tokens,
+            "output": host.output,
         }
 
     def count(self, losses: dict[str, int]) -> None:

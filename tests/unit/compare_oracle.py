@@ -6,10 +6,12 @@ import math
 from collections import defaultdict
 from typing import Any
 
+from tests.unit import idle_oracle
 from tests.unit.analysis_oracle import in_scope, op_kind, percentile, pieces
 from tests.unit.fake_run import FakeRun
 
 BUSY = ("compute", "send", "recv", "sync")
+EVERYTHING = {"layer_kind": None, "rank": None, "step": None}
 Steps = dict[int, int]  # a time by step
 
 
@@ -63,26 +65,53 @@ def times(run: FakeRun, ranks: list[int]) -> dict[tuple[str, str], Steps]:
     return {name: {step: middle(of) for step, of in steps.items()} for name, steps in pools.items()}
 
 
-def busy_and_wait(run: FakeRun, ranks: list[int]) -> dict[tuple[str, str, str], tuple[Steps, int | None]]:
-    """Means over blocks and launches by step, and their uncertainty, by (kind of launch, op, class)."""
-    launches, spans, _ = in_scope(run, None, None, None)
-    launches = {key: x for key, x in launches.items() if key[0] in ranks}
+def busy(run: FakeRun) -> dict[tuple[str, str], tuple[Steps, int | None]]:
+    """Means over blocks and launches by step, and their uncertainty, by (kind of launch, op)."""
     unions: dict[Any, list[Any]] = defaultdict(list)
-    for x in spans:
-        op, kind = op_kind(run, x.job)
-        of = "wait" if kind == "wait" else "busy" if kind in BUSY else None
-        place = (x.rank, x.step, x.launch)
-        if of and place in launches:
-            unions[(launches[place].kind, op, of), place, x.block].append(x)
+    blocks: dict[tuple[str, int], int] = defaultdict(int)
+    for key, launch, spans in idle_oracle.instances(run, EVERYTHING):
+        blocks[launch.kind, launch.step] += 1
+        for x in spans:
+            op, kind = op_kind(run, x.job)
+            if kind in BUSY:
+                unions[launch.kind, op, launch.step, key].append(x)
     found = {}
-    for name in {key[0] for key in unions}:
-        of_kind = [x for x in launches.values() if x.kind == name[0]]
+    for kind, op in {name[:2] for name in unions}:
         means, offs = {}, []
-        for step in {x.step for x in of_kind}:
-            mine = [of for (one, place, _), of in unions.items() if one == name and place[1] == step]
-            blocks = sum(max(x.blocks, 1) for x in of_kind if x.step == step)
+        for step, number in ((step, n) for (of, step), n in blocks.items() if of == kind):
+            mine = [of for name, of in unions.items() if name[:3] == (kind, op, step)]
             covered = sum(len({t for x in of for t in range(x.begin, x.begin + x.dur)}) for of in mine)
-            means[step] = math.floor(covered / blocks + 0.5)
-            offs.append(math.ceil(sum(map(pieces, mine)) * (run.tick_ns or 0) / blocks))
+            means[step] = math.floor(covered / number + 0.5)
+            offs.append(math.ceil(sum(map(pieces, mine)) * (run.tick_ns or 0) / number))
+        found[kind, op] = means, None if run.tick_ns is None else max(offs)
+    return found
+
+
+def idle(run: FakeRun, kind: str, rank: int | None) -> dict[tuple[str, ...], tuple[Steps, int | None]]:
+    """Means by step, and their uncertainty, by cause of the idle time of a kind of launch."""
+    steps = {}
+    for step in {x.step for x in run.all_launches}:
+        scope = {"layer_kind": kind, "rank": rank, "step": step}
+        if any(idle_oracle.instances(run, scope)):
+            steps[step] = {
+                tuple(row[of] or "" for of in ("cause", "op", "wait", "awaits")): row
+                for row in idle_oracle.idle(run, scope)
+            }
+    found = {}
+    for name in {name for rows in steps.values() for name in rows}:
+        rows = {step: of.get(name) for step, of in steps.items()}
+        offs = [row["idle_mean_uncertainty_ns"] for row in rows.values() if row]
+        means = {step: row["idle_mean_ns"] if row else 0 for step, row in rows.items()}
         found[name] = means, None if run.tick_ns is None else max(offs)
+    return found
+
+
+def walls(run: FakeRun) -> dict[str, dict[int, float]]:
+    """The mean length of the launches that blocks which count are in, by kind and step."""
+    lengths: dict[Any, list[int]] = defaultdict(list)
+    for _, launch, _ in idle_oracle.instances(run, EVERYTHING):
+        lengths[launch.kind, launch.step].append(launch.end - launch.begin)
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for (kind, step), of in lengths.items():
+        found[kind][step] = sum(of) / len(of)
     return found

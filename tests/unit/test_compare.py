@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,25 +11,28 @@ from hypothesis import strategies as st
 
 from musetrace import analysis
 from musetrace.analysis.bootstrap import RESAMPLES, _median_places, median_difference
-from musetrace.analysis.busy_and_wait import busy_and_wait
+from musetrace.analysis.busy_series import busy_series
 from musetrace.analysis.difference import verdict
+from musetrace.analysis.idle_series import idle_series
 from musetrace.errors import AnalysisError
 from tests.unit import compare_oracle as oracle
 from tests.unit.analysis_traces import runs
-from tests.unit.fake_run import FakeRun, Job, Launch, Span, job, small_table
+from tests.unit.fake_run import FakeRun, Launch, Span
+from tests.unit.planted_run import LAUNCHES, LENGTHS, planted
 
 INTS = st.lists(st.integers(-1000, 1000), min_size=1, max_size=20)
 
 
 @given(runs(), runs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_medians_differences_and_what_is_in_one_run_are_the_oracles(a: FakeRun, b: FakeRun) -> None:
     ranks = [rank for rank in a.ranks if rank in b.ranks]
     of_a, of_b = oracle.ops(a, ranks), oracle.ops(b, ranks)
-    if not set(of_a) & set(of_b):
-        with pytest.raises(AnalysisError, match="nothing to compare"):
+    if of_a and of_b and not set(of_a) & set(of_b):
+        with pytest.raises(AnalysisError, match="nothing to compare: no .* in common"):
             analysis.compare(a, b)
         return
+    assume(of_a and of_b)
     found = analysis.compare(a, b)
     rows = {(row["launch"], row["op"], row["kind"]): row for row in found.ops.to_pylist()}
     assert set(rows) == set(of_a) & set(of_b)
@@ -53,11 +54,12 @@ def test_medians_differences_and_what_is_in_one_run_are_the_oracles(a: FakeRun, 
 
 
 @given(runs(), runs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_steps_launches_and_gaps_are_the_oracles(a: FakeRun, b: FakeRun) -> None:
     ranks = [rank for rank in a.ranks if rank in b.ranks]
     assume(set(oracle.ops(a, ranks)) & set(oracle.ops(b, ranks)))
-    rows = {(row["what"], row["of"]): row for row in analysis.compare(a, b).times.to_pylist()}
+    every = analysis.compare(a, b).times.to_pylist()
+    rows = {(row["what"], row["of"]): row for row in every if row["what"] not in ("busy", "idle")}
     of_a, of_b = oracle.times(a, ranks), oracle.times(b, ranks)
     assert set(rows) == set(of_a) & set(of_b)
     for name, row in rows.items():
@@ -67,13 +69,37 @@ def test_steps_launches_and_gaps_are_the_oracles(a: FakeRun, b: FakeRun) -> None
 
 @given(runs())
 @settings(max_examples=150, deadline=None)
-def test_busy_and_waiting_time_are_the_oracles(run: FakeRun) -> None:
-    found = busy_and_wait(run, run.ranks, None)
-    expected = oracle.busy_and_wait(run, list(run.ranks))
+def test_busy_time_of_ops_is_the_oracles(run: FakeRun) -> None:
+    found = busy_series(run, run.ranks, None)
+    expected = oracle.busy(run)
     assert set(found) == set(expected)
     for name, (means, uncertainty) in expected.items():
         assert found[name].step_ns.tolist() == [means[step] for step in sorted(means)]
         assert found[name].uncertainty_ns == uncertainty
+
+
+@given(runs())
+@settings(max_examples=100, deadline=None)
+def test_idle_time_by_cause_is_the_oracles_and_makes_up_the_launch_with_the_busy_time(run: FakeRun) -> None:
+    found = idle_series(run, run.ranks, None)
+    for kind in {x.kind for x in run.all_launches}:
+        expected = oracle.idle(run, kind, None)
+        assert {name[1:] for name in found.causes if name[0] == kind} == set(expected)
+        for name, (means, uncertainty) in expected.items():
+            series = found.causes[kind, *name]
+            assert series.step_ns.tolist() == [means[step] for step in sorted(means)]
+            assert series.uncertainty_ns == uncertainty
+            for rank in run.ranks:
+                of_rank = oracle.idle(run, kind, rank).get(name)
+                if of_rank is not None:
+                    on_rank = found.cause((kind, *name), rank)
+                    assert on_rank.step_ns.tolist() == [of_rank[0][step] for step in sorted(of_rank[0])]
+                    assert on_rank.uncertainty_ns == of_rank[1]
+    walls = oracle.walls(run)
+    assert {kind for _, kind in found.times} == set(walls)
+    for kind, of_steps in walls.items():
+        busy, idle = (found.times[what, kind].step_ns for what in ("busy", "idle"))
+        assert np.abs(busy + idle - [of_steps[step] for step in sorted(of_steps)]).max() <= 1  # both rounded
 
 
 @given(INTS, INTS, st.integers(0, 3))
@@ -129,46 +155,12 @@ def test_a_verdict_is_never_from_less_than_the_clocks(
         assert all(abs(at) <= band for at in (off - below, off, off + above))
 
 
-TABLE = small_table()
-LAUNCHES = 3
-
-
-def planted(
-    *,
-    steps: int = 12,
-    seed: int = 0,
-    tick_ns: int | None = 1,
-    ranks: tuple[int, ...] = (0, 1),
-    **lengths: int,
-) -> FakeRun:
-    """``LAUNCHES`` launches a step; jobs one after the other, of ``lengths`` ns with a noise of 0.5 %."""
-    rng = np.random.default_rng(seed)
-    launches, spans = [], []
-    names = [one.name for one in TABLE.jobs]
-    for rank in ranks:
-        for step in range(steps):
-            for launch in range(LAUNCHES):
-                begin, end = 100_000 * launch + 10, 0
-                for block in range(2):
-                    at = begin
-                    for name, length in lengths.items():
-                        dur = round(length * (1 + 0.005 * float(rng.uniform(-1, 1))))
-                        spans.append(Span(rank, step, launch, block, names.index(name), at, dur))
-                        at += dur
-                    end = max(end, at)
-                launches.append(Launch(rank, step, launch, launch, "sliding", begin, end, 2))
-    return FakeRun(launches, spans, 2, ranks, tick_ns=tick_ns)
-
-
-LENGTHS = {"a_compute": 20_000, "b_compute": 10_000, "b_send": 3000, "stop1_wait_ranks": 5000}
-
-
 def verdicts(found: analysis.Comparison) -> dict[tuple[str, str], str]:
     return {(row["op"], row["kind"]): row["verdict"] for row in found.ops.to_pylist()}
 
 
 @given(runs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_run_beside_itself_is_nowhere_faster_or_slower(run: FakeRun) -> None:
     assume(oracle.ops(run, list(run.ranks)))
     found = analysis.compare(run, run)
@@ -225,11 +217,20 @@ def test_few_steps_or_a_clock_of_unknown_tick_tell_nothing(
 
 def test_saved_time_that_became_waiting_is_said() -> None:
     faster = {**LENGTHS, "a_compute": 16_000, "stop1_wait_ranks": 9000}
-    (row,) = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **faster)).saved.to_pylist()
-    assert (row["launch"], row["ops"], row["waits"]) == ("sliding", ["a"], ["stop1"])
+    found = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **faster))
+    (row,) = found.saved.to_pylist()
+    assert (row["launch"], row["ops"]) == ("sliding", ["a"])
     assert row["saved_ns"] == pytest.approx(4000, rel=0.1)
-    assert row["waits_grew_ns"] == pytest.approx(4000, rel=0.1)
+    assert row["idle_grew_ns"] == pytest.approx(4000, rel=0.1)
     assert row["verdict"] == "turned into waiting"
+    assert row["launch_verdict"] == "same"
+    (into,) = row["into"]
+    assert (into["cause"], into["wait"], into["awaits"]) == ("stop", "stop1_wait_ranks", "b_send")
+    (cause,) = (one for one in found.idle.to_pylist() if one["verdict"] == "slower")
+    assert (cause["wait"], cause["difference_ns"]) == ("stop1_wait_ranks", into["grew_ns"])
+    assert cause["per_step_ns"] == LAUNCHES * cause["difference_ns"]
+    times = {(one["what"], one["verdict"]) for one in found.times.to_pylist()}
+    assert {("busy", "faster"), ("idle", "slower"), ("launch", "same")} <= times
 
 
 @pytest.mark.parametrize(
@@ -239,112 +240,3 @@ def test_saved_time_that_stayed_saved_is_said(wait: int, said: str) -> None:
     faster = {**LENGTHS, "a_compute": 16_000, "stop1_wait_ranks": wait}
     (row,) = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **faster)).saved.to_pylist()
     assert row["verdict"] == said
-
-
-def test_ranks_that_only_one_run_has_are_left_out_and_said() -> None:
-    found = analysis.compare(planted(ranks=(0, 1), **LENGTHS), planted(ranks=(0,), **LENGTHS))
-    assert found.ranks == (0,)
-    assert {row["n_a"] for row in found.ops.to_pylist()} == {12 * LAUNCHES * 2}
-    assert "ranks: 0 1 in A, 0 in B" in found.warnings
-
-
-class Conditions(FakeRun):
-    """A run with conditions and losses of its own."""
-
-    said: dict[str, Any]
-    lost: dict[str, int]
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        return {**super().manifest, **self.said}
-
-    @property
-    def losses(self) -> dict[str, Any]:
-        return {**super().losses, **self.lost}
-
-
-def with_conditions(said: dict[str, Any], lost: dict[str, int]) -> Conditions:
-    plain = planted(**LENGTHS)
-    run = Conditions(plain.all_launches, plain.all_spans, plain.blocks, plain.ranks)
-    run.said, run.lost = said, lost
-    return run
-
-
-def test_every_condition_that_differs_is_a_warning() -> None:
-    a = {
-        "device": {"name": "H200", "driver": "580"},
-        "model": {"name": "mini", "seed": 0},
-        "build": {"stop4": "sumsq"},
-        "stamps": "register",
-        "routing": "uniform",
-    }
-    b = {
-        "device": {"name": "H200", "driver": "590"},
-        "clock": {"name": "test", "tick_ns": 32},
-        "model": {"name": "mini", "seed": 1},
-        "build": {"stop4": "gather"},
-        "stamps": "store",
-    }
-    found = analysis.compare(with_conditions(a, {}), with_conditions(b, {"lost_launches": 3}))
-    assert set(found.warnings) == {
-        "device driver: 580 in A, 590 in B",
-        "clock tick_ns: 1 in A, 32 in B",
-        "model seed: 0 in A, 1 in B",
-        "build stop4: sumsq in A, gather in B",
-        "stamps: register in A, store in B",
-        "routing: uniform in A, not known in B",
-        "B lost lost_launches 3",
-    }
-    assert analysis.compare(with_conditions(a, {}), with_conditions(a, {})).warnings == ()
-
-
-def test_blocks_layers_and_job_tables_that_differ_are_warnings() -> None:
-    a, b = planted(**LENGTHS), planted(**LENGTHS)
-    b.all_launches = [x._replace(layer=0) for x in b.all_launches]
-    b.blocks, b.job_table = 3, replace(b.job_table, name="other")
-    assert analysis.compare(a, b).warnings == (
-        "blocks: 2 in A, 3 in B",
-        "layers: 3 sliding in A, 1 sliding in B",
-        "job table: small in A, other in B",
-    )
-
-
-def renamed(run: FakeRun) -> FakeRun:
-    jobs: tuple[Job, ...] = tuple(job(f"x_{one.name}", f"x_{one.op}", one.kind) for one in TABLE.jobs)
-    return replace(run, job_table=replace(run.job_table, jobs=jobs))
-
-
-EMPTY = FakeRun([], [], blocks=2, ranks=(0, 1))
-SOME = planted(**LENGTHS)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "scope", "said"),
-    [
-        (SOME, EMPTY, {}, "B has no span"),
-        (EMPTY, SOME, {}, "A has no span"),
-        (EMPTY, replace(EMPTY, ranks=()), {}, "no rank in common: A has 0, 1, B has none"),
-        (
-            planted(**LENGTHS),
-            planted(**LENGTHS),
-            {"rank": 4},
-            "rank 4 is not in both: A has 0, 1, B has 0, 1",
-        ),
-        (
-            planted(**LENGTHS),
-            planted(**LENGTHS),
-            {"layer_kind": "x"},
-            "A has no span in launches of kind 'x'",
-        ),
-        (
-            planted(a_compute=9, steps=1),
-            renamed(planted(a_compute=9, steps=1)),
-            {},
-            "no op in common: A has sliding/a/compute, B has sliding/x_a/compute",
-        ),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(a: FakeRun, b: FakeRun, scope: dict[str, Any], said: str) -> None:
-    with pytest.raises(AnalysisError) as refused:
-        analysis.compare(a, b, **scope)
-    assert str(refused.value) == f"nothing to compare: {said}"

@@ -124,7 +124,7 @@ def test_what_differs_is_exit_code_3(folder: Path, capsys: Out, function: str, s
         ),
         (["--call", "prog.py:ends"], 1, "ends('off') failed: SystemExit: 5"),
         (["--call", "prog.py:fails"], 1, "the step made for 'off' failed: ZeroDivisionError"),
-        (["--call", "prog.py:text"], 1, "a step returned str; return a numpy array"),
+        (["--call", "prog.py:text"], 1, "the output of a step is str; give a numpy array"),
         (["--call", "prog.py:make", "--rounds", "0"], 2, "--rounds must be at least 1"),
         (["--call", "prog.py:make", "--steps", "-1"], 2, "--steps must be at least 1"),
         (["--call", "prog.py:make", "--warm-up", "-1"], 2, "--warm-up must be at least 0"),

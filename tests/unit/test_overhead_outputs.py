@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import musetrace
-from musetrace.errors import OverheadError
-from musetrace.overhead.outputs import output_of
+from musetrace.errors import OutputError
+from musetrace.step_output import output_of
 
 ARRAY = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -109,5 +109,5 @@ def test_a_tensor_of_bfloat16_is_shown_by_its_bits() -> None:
 
 @pytest.mark.parametrize("returned", ["text", 3, [1, 2], object(), np.array([object()])])
 def test_an_output_of_another_type_is_refused(returned: object) -> None:
-    with pytest.raises(OverheadError, match="return a numpy array, a torch tensor, bytes, or None"):
+    with pytest.raises(OutputError, match="give a numpy array, a torch tensor, bytes, or None"):
         measured(with_outputs({"off": [returned]}), rounds=1)

@@ -116,6 +116,7 @@ def test_the_tables_of_a_small_run(tmp_path: Path) -> None:
             "host_begin_ns": 1000,
             "host_end_ns": 2010,
             "tokens": 16,
+            "output": "",
         },
         {
             "step": 2,
@@ -126,6 +127,7 @@ def test_the_tables_of_a_small_run(tmp_path: Path) -> None:
             "host_begin_ns": 9000,
             "host_end_ns": 9007,
             "tokens": 16,
+            "output": "",
         },
     ]
     assert run.launches(0).slice(1, 1).to_pylist() == [

@@ -20,10 +20,10 @@ from musetrace.overhead.built_in.inputs import StepInputs
 from musetrace.overhead.built_in.kept_regions import KeptRegions
 from musetrace.overhead.built_in.recording import TemporaryRecording
 from musetrace.overhead.clocks import Stopwatch
-from musetrace.overhead.outputs import output_of
 from musetrace.overhead.result import LAUNCHES, OFF, STEP
 from musetrace.overhead.stamp_count import StampCount, count_stamps
 from musetrace.overhead.turns import StepDone
+from musetrace.step_output import output_of
 
 
 @dataclass(frozen=True)
