@@ -172,9 +172,9 @@ class JournalBuilder:
         self.counts["stamp_chunks"] += 1
         self.counts["launches"] += 1
 
-    def step(self, step: int, begin_ns: int = 0, end_ns: int = 0, tokens: int = 0) -> None:
+    def step(self, step: int, begin_ns: int = 0, end_ns: int = 0, tokens: int = 0, **more: object) -> None:
         data = {"step": step, "host_begin_ns": begin_ns, "host_end_ns": end_ns, "tokens": tokens}
-        self.json(ChunkType.STEP, data)
+        self.json(ChunkType.STEP, {**data, **more})
         self.counts["steps"] += 1
 
     def loss(self, step: int, launch: int, launches: int, reason: str = "buffers_busy") -> None:

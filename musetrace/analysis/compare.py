@@ -16,6 +16,7 @@ import pyarrow as pa
 from musetrace.analysis.busy_series import busy_series
 from musetrace.analysis.difference import DIFFERENCE_FIELDS, Rule, by_step, difference
 from musetrace.analysis.idle_series import BUSY, IDLE, IdleSeries, idle_series
+from musetrace.analysis.observed import Seen
 from musetrace.analysis.outputs import Outputs, compare_outputs
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.saved_time import (
@@ -66,8 +67,9 @@ class Comparison:
     idle time of a block in it. ``ops``: by (kind of launch, op, kind of job), told differences first, by what
     they mean for the step. ``only``: ops of one run. ``busy``: busy time per block and launch of each op;
     ``idle``: idle time per block and launch by cause; ``saved``: what became of saved time. ``outputs`` of
-    the steps. ``warnings``: what is unlike in the runs, a sentence each. ``ranks`` and ``layer_kind``: what
-    was compared, None for all kinds.
+    the steps. ``warnings``: what is unlike in the runs, a sentence each. ``observed``:
+    the share of what is compared that A and B recorded, at least (``musetrace.analysis.observed``); None
+    without spans. ``ranks`` and ``layer_kind``: what was compared, None for all kinds.
 
     Where a run has no spans (its stamps were off) there are ``times`` and ``outputs`` alone.
     """
@@ -80,6 +82,7 @@ class Comparison:
     saved: pa.Table
     outputs: Outputs
     warnings: tuple[str, ...]
+    observed: tuple[float | None, float | None]
     ranks: tuple[int, ...]
     layer_kind: str | None
     rule: Rule
@@ -111,6 +114,7 @@ def compare(
         saved=_table(saved_rows(busy, idle, times), SAVED_FIELDS),
         outputs=compare_outputs(a, b, ranks),
         warnings=(*unstamped, *unlike(a, b)),
+        observed=(of_a.observed, of_b.observed),
         ranks=ranks,
         layer_kind=layer_kind,
         rule=rule,
@@ -125,13 +129,16 @@ class _Numbers:
     ops: dict[Name, Series]
     busy: dict[Name, Series]
     idle: IdleSeries
+    observed: float | None
 
     @classmethod
     def of(cls, run: RunLike, ranks: tuple[int, ...], layer_kind: str | None) -> _Numbers:
-        times, ops = launch_series(run, ranks, layer_kind), op_series(run, ranks, layer_kind)
+        seen = Seen()
+        times, ops = launch_series(run, ranks, layer_kind), op_series(run, ranks, layer_kind, seen)
         if not ops:
-            return cls(times, {}, {}, IdleSeries())  # without spans all time looks idle
-        return cls(times, ops, busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind))
+            return cls(times, {}, {}, IdleSeries(), None)  # without spans all time looks idle
+        busy, idle = busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind)
+        return cls(times, ops, busy, idle, seen.share)
 
 
 def _times(a: _Numbers, b: _Numbers, rule: Rule) -> list[dict[str, Any]]:

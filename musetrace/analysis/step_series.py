@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import host_tick_ns, tick_ns
 from musetrace.analysis.instances import extents
+from musetrace.analysis.observed import Seen, total
 from musetrace.analysis.percentiles import nearest_rank
 from musetrace.analysis.rows import JobRows, op_and_kind
 from musetrace.analysis.run_like import RunLike
@@ -69,15 +70,17 @@ def median(values: Ints) -> int:
     return found or 0
 
 
-def op_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> dict[Name, Series]:
-    """The length of every op, by (kind of launch, op, kind of job).
+def op_series(
+    run: RunLike, ranks: Collection[int], layer_kind: str | None, seen: Seen | None = None
+) -> dict[Name, Series]:
+    """The length of every op, by (kind of launch, op, kind of job); what was seen is added to ``seen``.
 
     A step's number is the median over ranks x launches x blocks of the time from the first begin to the last
     end of what a block did of it in a launch. Names are in the order of the job table, then of the launches.
     """
     rows = JobRows(run.job_table, lambda job: op_and_kind(run.job_table, job))
     pools = Pools()
-    for spans, kinds in spans_with_kinds(run, ranks, layer_kind):
+    for spans, kinds in spans_with_kinds(run, ranks, layer_kind, seen):
         _add_ops(pools, spans, kinds, rows)
     found = pools.series(tick_ns(run))
     order = {name: index for index, name in enumerate(rows.names)}
@@ -86,15 +89,21 @@ def op_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> d
 
 
 def spans_with_kinds(
-    run: RunLike, ranks: Collection[int], layer_kind: str | None
+    run: RunLike, ranks: Collection[int], layer_kind: str | None, seen: Seen | None = None
 ) -> Iterator[tuple[StepSpans, npt.NDArray[Any]]]:
-    """The sound spans of each (rank, step) of some ranks, and the kind of each of its launches."""
+    """The sound spans of each (rank, step) of some ranks, and the kind of each of its launches.
+
+    At the end what was seen of them is added to ``seen``.
+    """
     for rank in ranks:
         columns = LaunchColumns.of(run.launches(rank))
         if layer_kind is not None and layer_kind not in columns.kind:
             continue
-        for spans in step_spans(run, Selection(layer_kind=layer_kind, rank=rank), Counted()):
+        counted = Counted()
+        for spans in step_spans(run, Selection(layer_kind=layer_kind, rank=rank), counted):
             yield spans, columns.kind[columns.chosen(spans.step, layer_kind)]
+        if seen is not None:
+            seen.add(total(counted.seen.values()))
 
 
 def _add_ops(pools: Pools, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobRows[tuple[str, str]]) -> None:

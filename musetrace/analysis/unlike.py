@@ -8,18 +8,23 @@ from typing import Any
 
 from musetrace.analysis.answer import tick_ns
 from musetrace.analysis.bootstrap import LEAST_VALUES
+from musetrace.analysis.rank_clocks import alignment_error_ns
 from musetrace.analysis.run_like import RunLike
+from musetrace.job_table import JobTable
 
-_SECTIONS = ("device", "clock", "model", "routing", "build", "stamps")
+_SECTIONS = ("device", "clock", "clocks", "model", "routing", "build", "stamps")
 _LONGEST = 40
+# The clocks of a GPU move by themselves; so far they do not matter.
+_CLOCKS_ALIKE = 0.02
 
 
 def unlike(a: RunLike, b: RunLike) -> list[str]:
     """What differs in the conditions of two runs, what they lost, and what is too little of them."""
     found = [sentence for section in _SECTIONS for sentence in _section(section, a, b)]
-    for name, of in (("ranks", _ranks), ("blocks", _blocks), ("layers", _layers), ("job table", _jobs)):
+    for name, of in (("ranks", _ranks), ("blocks", _blocks), ("layers", _layers)):
         if of(a) != of(b):
             found.append(f"{name}: {of(a)} in A, {of(b)} in B")
+    found += _jobs(a.job_table, b.job_table)
     for which, run in (("A", a), ("B", b)):
         found += [f"{which} {sentence}" for sentence in _lacks(run)]
     return found
@@ -28,12 +33,20 @@ def unlike(a: RunLike, b: RunLike) -> list[str]:
 def _section(name: str, a: RunLike, b: RunLike) -> Iterator[str]:
     first, second = a.manifest.get(name), b.manifest.get(name)
     if not (isinstance(first, dict) and isinstance(second, dict)):
-        if first != second:
-            yield f"{name}: {_short(first)} in A, {_short(second)} in B"
+        if (first or None) != (second or None):
+            yield f"{name}: {_short(first or None)} in A, {_short(second or None)} in B"
         return
     for key in dict.fromkeys((*first, *second)):
-        if first.get(key) != second.get(key):
-            yield f"{name} {key}: {_short(first.get(key))} in A, {_short(second.get(key))} in B"
+        one, other = first.get(key), second.get(key)
+        # How stamps are kept is a section of its own.
+        if (name, key) != ("build", "stamps") and not _is_alike(name, one, other):
+            yield f"{name} {key}: {_short(one)} in A, {_short(other)} in B"
+
+
+def _is_alike(name: str, first: Any, second: Any) -> bool:
+    if name == "clocks" and all(isinstance(one, (int, float)) for one in (first, second)):
+        return bool(abs(first - second) <= _CLOCKS_ALIKE * max(abs(first), abs(second)))
+    return bool(first == second)
 
 
 def _short(value: Any) -> str:
@@ -63,8 +76,18 @@ def _layers(run: RunLike) -> str:
     return ", ".join(f"{len(layers[kind])} {kind}" for kind in sorted(layers)) or "none"
 
 
-def _jobs(run: RunLike) -> str:
-    return run.job_table.name
+def _jobs(a: JobTable, b: JobTable) -> Iterator[str]:
+    if a.name != b.name:
+        yield f"job table: {_short(a.name)} in A, {_short(b.name)} in B"
+    elif a.jobs != b.jobs:
+        only = [
+            len({one.name for one in of.jobs} - {two.name for two in other.jobs})
+            for of, other in ((a, b), (b, a))
+        ]
+        told = (
+            f"{only[0]} jobs in A only, {only[1]} in B only" if any(only) else "jobs of the same names differ"
+        )
+        yield f"job table {_short(a.name)}: {told}"
 
 
 def _lacks(run: RunLike) -> Iterator[str]:
@@ -76,5 +99,7 @@ def _lacks(run: RunLike) -> Iterator[str]:
     steps = max((len(run.step_ids(rank)) for rank in run.ranks), default=0)
     if steps < LEAST_VALUES:
         yield f"has {steps} {'step' if steps == 1 else 'steps'}: fewer than {LEAST_VALUES} tell nothing"
+    if alignment_error_ns(run) is None:
+        yield "has ranks whose clocks are not aligned: each is compared by its own clock"
     if tick_ns(run) is None:
         yield "has a clock of unknown tick: nothing can be told"

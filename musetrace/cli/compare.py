@@ -20,10 +20,11 @@ from musetrace.errors import UsageError
 from musetrace.store import Run, open_run
 
 _BAND = 0.01
+_STDOUT = "-"
 
 
 class CompareCommand(Command):
-    """Conditions that differ first, then step and launches, ops, waiting, ops of one run."""
+    """Conditions that differ first, then step and launches, ops, idle time, ops of one run."""
 
     name = "compare"
     help = "print what is faster or slower in run B than in run A"
@@ -45,38 +46,68 @@ class CompareCommand(Command):
             "certain: the whole interval lies above it",
         )
         parser.add_argument(
+            "--same-outputs",
+            action="store_true",
+            help="exit with 3 unless the outputs of all steps are known to be equal bit for bit",
+        )
+        parser.add_argument(
             "--all", action="store_true", help="show every op and cause, also those of which nothing is told"
         )
-        parser.add_argument("--md", metavar="FILE", help="also write the comparison as Markdown")
-        parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML; needs --fail-over")
+        parser.add_argument(
+            "--md",
+            metavar="FILE",
+            help="also write the comparison as Markdown; - prints it instead of the page",
+        )
+        parser.add_argument(
+            "--junit", metavar="FILE", help="also write JUnit XML; needs --fail-over or --same-outputs"
+        )
+        parser.epilog = (
+            "exit codes: 0 compared, and no limit is passed; 3 a limit is passed, or a run is incomplete or "
+            "damaged; 1 refused: not a run, or nothing to compare; 2 usage"
+        )
         add_width_option(parser)
         add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Compare, print and write; 3 when a run is incomplete or a limit was passed."""
-        screen = screen_of(args)
-        limit = None if args.fail_over is None else Limit(share_of("--fail-over", args.fail_over))
+        screen, limit = screen_of(args), _limit_of(args)
         rule = analysis.Rule(
             _BAND if args.band is None else share_of("--band", args.band), _checked_seed(args.seed)
         )
-        if args.junit is not None and limit is None:
-            raise UsageError("--junit needs --fail-over, without which nothing can fail: add --fail-over 2%")
-        for file in filter(None, (args.md, args.junit)):
-            check_folder(Path(file))
+        _check_files(args, limit)
         a, b = open_run(args.a), open_run(args.b)
         found = analysis.compare(a, b, layer_kind=args.kind, rank=args.rank, rule=rule)
         lines = page(a, b, found, limit, screen, every=args.all)
-        if args.md is not None:
-            write_text(Path(args.md), markdown(str(a.path), str(b.path), found, limit))
+        text = "" if args.md is None else markdown(str(a.path), str(b.path), found, limit)
+        if args.md not in (None, _STDOUT):
+            write_text(Path(args.md), text)
         if args.junit is not None and limit is not None:
-            write_text(Path(args.junit), junit(str(a.path), str(b.path), found, limit))
+            recorded_at = b.manifest.get("recorded_at")
+            write_text(Path(args.junit), junit(str(a.path), str(b.path), found, limit, recorded_at))
         if args.json:
             print_json(document(a, b, found, limit))
         else:
-            print_lines(lines)
+            print_lines(text.splitlines() if args.md == _STDOUT else lines)
         if limit is not None and limit.passed(found):
             return EXIT_INCOMPLETE
         return max(exit_code_of(a.verdict), exit_code_of(b.verdict))
+
+
+def _limit_of(args: argparse.Namespace) -> Limit | None:
+    if args.fail_over is None and not args.same_outputs:
+        return None
+    share = None if args.fail_over is None else share_of("--fail-over", args.fail_over)
+    return Limit(share, args.same_outputs)
+
+
+def _check_files(args: argparse.Namespace, limit: Limit | None) -> None:
+    if args.junit is not None and limit is None:
+        raise UsageError("--junit needs --fail-over, without which nothing can fail: add --fail-over 2%")
+    if args.md == _STDOUT and args.json:
+        raise UsageError("--md - and --json both print: name a file for one of them")
+    for file in filter(None, (args.md, args.junit)):
+        if file != _STDOUT:
+            check_folder(Path(file))
 
 
 def share_of(option: str, text: str) -> float:
@@ -103,12 +134,14 @@ def document(a: Run, b: Run, found: analysis.Comparison, limit: Limit | None) ->
         "a": {"run": str(a.path), "verdict": a.verdict, "losses": a.losses},
         "b": {"run": str(b.path), "verdict": b.verdict, "losses": b.losses},
         "warnings": list(found.warnings),
+        "observed": dict(zip("ab", found.observed, strict=True)),
         "outputs": asdict(found.outputs),
         "ranks": list(found.ranks),
         "kind": found.layer_kind,
         "band": found.rule.band,
         "seed": found.rule.seed,
         "fail_over": None if limit is None else limit.share,
+        "same_outputs": limit is not None and limit.same_outputs,
         "failures": [] if limit is None else [list(name) for name in limit.passed(found)],
         **{name: getattr(found, name).to_pylist() for name in tables},
     }

@@ -1,4 +1,4 @@
-"""By how much run B may be slower: what ``--fail-over`` says, and what passes it."""
+"""What run B may not be: slower by more than ``--fail-over`` says, or other in its outputs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from musetrace.analysis.difference import SLOWER
 from musetrace.analysis.step_series import HOST_LAUNCH, LAUNCH, STEP
 
 Named = tuple[tuple[str, ...], dict[str, Any]]
+OUTPUTS = "outputs"
 
 
 def limited_rows(found: Comparison) -> Iterator[Named]:
@@ -29,14 +30,26 @@ def limited_rows(found: Comparison) -> Iterator[Named]:
 
 @dataclass(frozen=True)
 class Limit:
-    """``share`` of A's time."""
+    """``share`` of A's time, None for any; ``same_outputs``: those of B must be known to be A's."""
 
-    share: float
+    share: float | None
+    same_outputs: bool = False
 
     def is_passed(self, row: dict[str, Any]) -> bool:
         """Whether a row is slower by more than the limit for certain: its interval lies above it."""
+        if self.share is None:
+            return False
         return row["verdict"] == SLOWER and bool(row["low_ns"] > self.share * row["a_ns"])
 
-    def passed(self, found: Comparison) -> list[tuple[str, ...]]:
-        """The names of all rows that pass the limit."""
+    def outputs_fail(self, found: Comparison) -> bool:
+        """Whether outputs must be equal and are not, or nobody knows."""
+        of = found.outputs
+        return self.same_outputs and (not of.compared or of.equal < of.compared)
+
+    def slower(self, found: Comparison) -> list[tuple[str, ...]]:
+        """The names of all rows that pass the limit of time."""
         return [name for name, row in limited_rows(found) if self.is_passed(row)]
+
+    def passed(self, found: Comparison) -> list[tuple[str, ...]]:
+        """The names of all that fails."""
+        return self.slower(found) + ([(OUTPUTS,)] if self.outputs_fail(found) else [])

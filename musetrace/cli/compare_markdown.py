@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from musetrace.analysis import Comparison
@@ -12,11 +12,14 @@ from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
     count_sentence,
     limit_sentence,
+    observed_sentences,
+    outputs_sentence,
     rule_sentence,
     saved_sentence,
     share_text,
 )
-from musetrace.cli.numbers import bounded_us, us
+from musetrace.cli.idle_words import cause_words
+from musetrace.cli.numbers import NOTHING, bounded_us, us
 from musetrace.cli.text import shown
 
 _DECIMALS = 2
@@ -25,20 +28,30 @@ _NUMBERS = ("A, us", "B, us", "B - A, us", "%", "95 %, us", "us a step", "verdic
 
 
 def markdown(a: str, b: str, found: Comparison, limit: Limit | None) -> str:
-    """What differs in conditions, step and launches, ops that differ, what became of saved time."""
-    times, ops = found.times.to_pylist(), found.ops.to_pylist()
-    told = [row for row in ops if is_told(row)]
+    """What differs in conditions, step and launches, ops and idle time that differ, what became of it."""
+    times, ops, idle = (table.to_pylist() for table in (found.times, found.ops, found.idle))
     blocks = [f"## {plain_text(f'musetrace compare: {b} against {a}')}"]
     if limit is not None:
         blocks.append(f"**{plain_text(limit_sentence(found, limit))}**")
-    blocks.append("\n".join(f"- {plain_text(warning)}" for warning in found.warnings))
-    blocks.append(_table(times, ("what", "of")))
+    blocks.append(_listed([f"outputs {outputs_sentence(found.outputs)}", *observed_sentences(found)]))
+    blocks.append(_listed(found.warnings))
+    blocks.append(_table(times, {name: name for name in ("what", "of")}))
     blocks.append(plain_text(count_sentence(found)))
-    blocks.append(_table(told, ("launch", "op", "kind")) if told else "")
-    blocks.append("\n".join(f"- {plain_text(saved_sentence(row))}" for row in found.saved.to_pylist()))
-    blocks.append("\n".join(f"- {plain_text(_only_sentence(row))}" for row in found.only.to_pylist()))
+    blocks.append(_table(list(filter(is_told, ops)), {name: name for name in ("launch", "op", "kind")}))
+    told = [
+        {**row, "cause": cause_words(row), "awaits": row["awaits"] or NOTHING} for row in idle if is_told(row)
+    ]
+    if told:
+        blocks.append("idle time of a block in a launch, by cause")
+    blocks.append(_table(told, {"launch": "launch", "cause": "waits in", "awaits": "for"}))
+    blocks.append(_listed([saved_sentence(row) for row in found.saved.to_pylist()]))
+    blocks.append(_listed([_only_sentence(row) for row in found.only.to_pylist()]))
     blocks.append(plain_text(rule_sentence(found)))
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {plain_text(sentence)}" for sentence in sentences)
 
 
 def plain_text(text: str) -> str:
@@ -51,9 +64,12 @@ def _only_sentence(row: dict[str, Any]) -> str:
     return f"only in {row['run'].upper()}: {name}, {us(row['time_ns'], _DECIMALS)} us"
 
 
-def _table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+def _table(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
+    """Rows with the columns ``names`` (by field, their titles) in front; nothing for no rows."""
+    if not rows:
+        return ""
     lines = [
-        _line((*names, *_NUMBERS)),
+        _line((*names.values(), *_NUMBERS)),
         _line(["---"] * len(names) + ["---:"] * (len(_NUMBERS) - 1) + ["---"]),
     ]
     return "\n".join(

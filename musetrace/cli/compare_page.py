@@ -11,6 +11,7 @@ from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
     count_sentence,
     limit_sentence,
+    observed_sentences,
     outputs_sentence,
     rule_sentence,
     saved_sentence,
@@ -47,6 +48,8 @@ def page(
         scope += f", launches of kind {screen.shown(found.layer_kind)}"
     lines += labelled("of", scope, screen, most_lines=2)
     lines += labelled("outputs", outputs_sentence(found.outputs), screen)
+    for sentence in observed_sentences(found):
+        lines += labelled("observed", sentence, screen)
     for warning in found.warnings:
         lines += labelled("warning", screen.shown(warning), screen)
     lines += _time_lines(found, screen) + _op_lines(found, screen, every) + _idle_lines(found, screen, every)

@@ -12,6 +12,7 @@ from musetrace.analysis.outputs import Outputs
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, percent, us
+from musetrace.cli.observed_note import below_all
 
 _NAMES_SHOWN = 4
 _BY_CHANCE = 0.05
@@ -63,6 +64,15 @@ def _launch_words(row: dict[str, Any]) -> str:
     return "the launch is as long as before" if verdict == SAME else "of the launch's length nothing is told"
 
 
+def observed_sentences(found: Comparison) -> list[str]:
+    """For each run of which not everything was recorded, how much at least."""
+    return [
+        f"{below_all(share)} of {name} at least: the numbers are of that part"
+        for name, share in zip("AB", found.observed, strict=True)
+        if share is not None and share < 1
+    ]
+
+
 def outputs_sentence(of: Outputs) -> str:
     """Whether the steps of both runs made the same outputs."""
     if not of.compared:
@@ -77,10 +87,14 @@ def outputs_sentence(of: Outputs) -> str:
 
 def limit_sentence(found: Comparison, limit: Limit) -> str:
     """What passed the limit."""
-    passed = [" ".join(name) for name in limit.passed(found)]
-    if not passed:
-        return f"nothing is slower by more than {percent(limit.share)} for certain"
-    return f"slower by more than {percent(limit.share)} for certain: {', '.join(passed)}"
+    said = []
+    if limit.share is not None:
+        slower = [" ".join(name) for name in limit.slower(found)]
+        certain = f"slower by more than {percent(limit.share)} for certain"
+        said.append(f"{certain}: {', '.join(slower)}" if slower else f"nothing is {certain}")
+    if limit.same_outputs:
+        said.append(f"outputs must be equal: {outputs_sentence(found.outputs)}")
+    return "; ".join(said)
 
 
 def _named(names: list[str]) -> str:

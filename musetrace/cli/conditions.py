@@ -55,6 +55,8 @@ def condition_lines(run: Run, screen: Screen, most_lines: int) -> list[str]:
         lines += labelled(label, described(manifest.get(label), screen), screen, most_lines)
     lines += labelled("stamps", _value(manifest.get("stamps") or "not known", screen), screen)
     lines += labelled("clock", clock_text(manifest.get("clock"), screen), screen)
+    if manifest.get("clocks"):
+        lines += labelled("clocks", described(manifest["clocks"], screen), screen)
     return lines + labelled("run", extent_text(run), screen)
 
 

@@ -2,39 +2,71 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from xml.etree import ElementTree
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import CANNOT_TELL
-from musetrace.cli.compare_limit import Limit, limited_rows
+from musetrace.cli.compare_limit import OUTPUTS, Limit, limited_rows
+from musetrace.cli.compare_sentences import outputs_sentence
 from musetrace.cli.numbers import percent
 from musetrace.cli.text import shown
 
+_Named = list[tuple[tuple[str, ...], dict[str, Any]]]
 
-def junit(a: str, b: str, found: Comparison, limit: Limit) -> str:
-    """One test case for each step, launch and op; a failure for what passes the limit.
 
-    What cannot be told is skipped, with the reason. Warnings are in the suite's output.
+def junit(a: str, b: str, found: Comparison, limit: Limit, recorded_at: object = None) -> str:
+    """One test case for each step, launch and op, and one for the outputs; a failure for what may not be.
+
+    What cannot be told is skipped, with the reason. Warnings are in the suite's output. The time of a case is
+    that of B, in seconds; ``recorded_at`` is when B was recorded.
     """
-    rows = list(limited_rows(found))
-    suite = ElementTree.Element("testsuite", name=shown(f"musetrace compare {a} {b}"), tests=str(len(rows)))
-    suite.set("failures", str(sum(limit.is_passed(row) for _, row in rows)))
-    suite.set("errors", "0")
-    suite.set("skipped", str(sum(row["verdict"] == CANNOT_TELL for _, row in rows)))
+    rows = [] if limit.share is None else list(limited_rows(found))
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", name=shown(f"musetrace compare {a} {b}"))
+    failed = sum(limit.is_passed(row) for _, row in rows) + limit.outputs_fail(found)
+    counts = {"tests": len(rows) + limit.same_outputs, "failures": failed, "errors": 0}
+    counts["skipped"] = sum(row["verdict"] == CANNOT_TELL for _, row in rows)
+    for name, number in counts.items():
+        suite.set(name, str(number))
+        if name != "skipped":  # which Jenkins' schema does not have there
+            suites.set(name, str(number))
+    for element in (suites, suite):
+        element.set("time", _seconds(sum(row["b_ns"] for _, row in rows)))
+    with suppress(TypeError, ValueError):
+        suite.set("timestamp", datetime.fromisoformat(str(recorded_at)).isoformat(timespec="seconds"))
+    _add_rows(suite, rows, limit)
+    if limit.same_outputs:
+        _add_outputs(suite, found, limit)
+    output = ElementTree.SubElement(suite, "system-out")
+    output.text = "\n".join([f"outputs: {outputs_sentence(found.outputs)}", *map(shown, found.warnings)])
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_rows(suite: ElementTree.Element, rows: _Named, limit: Limit) -> None:
     for name, row in rows:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=shown(name[0]), name=shown(" ".join(name[1:])), time="0"
+            suite, "testcase", classname=shown(name[0]), name=shown(" ".join(name[1:]))
         )
+        case.set("time", _seconds(row["b_ns"]))
         if limit.is_passed(row):
             failure = ElementTree.SubElement(case, "failure", type="slower", message=sentence(row))
             failure.text = f"allowed: {percent(limit.share)}"
         elif row["verdict"] == CANNOT_TELL:
             ElementTree.SubElement(case, "skipped", message=sentence(row))
-    output = ElementTree.SubElement(suite, "system-out")
-    output.text = "\n".join(map(shown, found.warnings))
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_outputs(suite: ElementTree.Element, found: Comparison, limit: Limit) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=OUTPUTS, name="equal bit for bit", time="0")
+    if limit.outputs_fail(found):
+        ElementTree.SubElement(case, "failure", type=OUTPUTS, message=outputs_sentence(found.outputs))
+
+
+def _seconds(time_ns: int) -> str:
+    return f"{time_ns / 1e9:.9f}"
 
 
 def sentence(row: dict[str, Any]) -> str:

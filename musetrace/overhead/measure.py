@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from musetrace.errors import UsageError
 from musetrace.overhead.clocks import CudaStopwatch, Stopwatch
-from musetrace.overhead.conditions import Conditions, cpu_conditions, gpu_now
 from musetrace.overhead.program import Make, ProgramSide, make_step, require_torch_cuda, stopwatch_for
 from musetrace.overhead.result import NULL, OFF, STEP, Facts, OverheadResult, make_result
 from musetrace.overhead.stamp_count import StampCount
 from musetrace.overhead.turns import Schedule, run_turns
+from musetrace.record.conditions import Conditions, cpu_conditions, gpu_now
 
 Progress = Callable[[int, int], None]
 

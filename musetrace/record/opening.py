@@ -14,6 +14,7 @@ from typing import Any
 
 from musetrace import _core
 from musetrace.errors import RecordError
+from musetrace.record.conditions import clocks_now
 from musetrace.record.drain import Drain, read_anchor
 from musetrace.record.host_clock import host_clock
 from musetrace.record.kernel_device import tick_of
@@ -132,6 +133,7 @@ def _meta(source: StampSource, stamps: str, own: OwnRanks) -> dict[str, Any]:
         "pid": os.getpid(),
         # One clock stamps all ranks of a process; which clock of which host its anchors read.
         "process": os.urandom(_PROCESS_ID_BYTES).hex(),
+        "clocks": clocks_now(source.device.get("kind")),
         "host_clock": host_clock(),
         "host_tick_ns": tick_of(time.monotonic_ns() for _ in range(_HOST_CLOCK_READS)),
     }

@@ -28,6 +28,7 @@ _META_SECTIONS = (
     "model",
     "build",
     "clock",
+    "clocks",
     "host_tick_ns",
     "job_bytes",
     "command",

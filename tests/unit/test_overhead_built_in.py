@@ -15,11 +15,11 @@ import torch
 from musetrace.cli import main
 from musetrace.errors import DeviceError, UsageError
 from musetrace.muse.config import PRESETS, preset
-from musetrace.overhead import conditions
 from musetrace.overhead.built_in import measure, recording
 from musetrace.overhead.built_in.kept_regions import KeptRegions
 from musetrace.overhead.built_in.measure import BuiltInOptions, measure_built_in
 from musetrace.overhead.clocks import HostStopwatch
+from musetrace.record import conditions
 from tests.unit import fake_cuda
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

@@ -17,7 +17,6 @@ from musetrace.muse.engine import Engine
 from musetrace.record.recorder import Recorder
 from musetrace.step_output import output_of
 from musetrace.store import open_run, tables
-from musetrace.store.frame import ChunkType
 from tests.builders import JournalBuilder, build_run_from_text, small_table
 from tests.host_kernel import HostKernel
 from tests.unit.fake_run import FakeRun
@@ -133,8 +132,7 @@ def test_the_built_in_step_keeps_its_logits_hash_in_every_build(tmp_path: Path) 
 @pytest.mark.parametrize("output", [7, "", "0x12", "A0", "a" * 65, None])
 def test_a_hash_that_is_none_is_a_damaged_chunk(tmp_path: Path, output: object) -> None:
     builder = JournalBuilder(tmp_path / "run", small_table(), 1)
-    step = {"step": 0, "host_begin_ns": 1, "host_end_ns": 2, "tokens": 0, "output": output}
-    builder.json(ChunkType.STEP, step)
+    builder.step(0, 1, 2, output=output)
     builder.end()
     run = open_run(tmp_path / "run")
     assert run.verdict == "damaged"

@@ -22,12 +22,12 @@ from musetrace.overhead.built_in.own_code import compare_own_code
 from musetrace.overhead.built_in.recording import TemporaryRecording
 from musetrace.overhead.built_in.sides import BuiltInSide, EagerSide, GraphSide, Shared
 from musetrace.overhead.clocks import HOST_CLOCK, Clock, CudaStopwatch, HostStopwatch, Stopwatch
-from musetrace.overhead.conditions import Conditions, cpu_conditions, gpu_now
 from musetrace.overhead.machine_code import CodeComparison
 from musetrace.overhead.measure import Progress, checked_schedule, checked_stamps
 from musetrace.overhead.result import ABSENT, LAUNCHES, NULL, OFF, STEP, Facts, OverheadResult, make_result
 from musetrace.overhead.schedule import TURNS_OF_BLOCK
 from musetrace.overhead.turns import Schedule, run_turns
+from musetrace.record.conditions import Conditions, cpu_conditions, gpu_now
 from musetrace.record.process_place import process_place
 
 RECORDED = "recorded"

@@ -34,6 +34,7 @@ _THROTTLE_BITS = {
     0x80: "power brake",
     0x100: "display clocks",
 }
+_KEPT_CLOCKS = ("sm_mhz", "sm_most_mhz", "memory_mhz", "power_limit_w")
 
 
 class Conditions:
@@ -107,6 +108,22 @@ def gpu_now() -> dict[str, Any]:
     import torch
 
     return gpu_conditions(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}")
+
+
+def clocks_now(kind: object) -> dict[str, Any]:
+    """What holds for a whole recording of a device of that kind: clocks, power limit, what holds it back.
+
+    Empty where nothing can be read, and for a CPU. Of the SM clock it is the one of now.
+    """
+    if kind != "cuda":
+        return {}
+    try:
+        read = gpu_now()
+    except Exception:  # whatever is wrong with it, the recording does without
+        return {}
+    found = {name: read[name] for name in _KEPT_CLOCKS if read.get(name) is not None}
+    held_back = [by for by in read.get("throttled_by", ()) if by != _THROTTLE_BITS[1]]
+    return {**found, "throttled_by": held_back} if found else {}
 
 
 def cpu_conditions() -> dict[str, Any]:
