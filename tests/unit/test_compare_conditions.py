@@ -47,7 +47,8 @@ def test_every_condition_that_differs_is_a_warning() -> None:
     a = {
         "device": {"name": "H200", "driver": "580"},
         "model": {"name": "mini", "seed": 0},
-        "build": {"stop4": "sumsq"},
+        "clocks": {"sm_mhz": 1785, "power_limit_w": 700.0, "throttled_by": []},
+        "build": {"stop4": "sumsq", "stamps": "register"},
         "stamps": "register",
         "routing": "uniform",
     }
@@ -55,13 +56,17 @@ def test_every_condition_that_differs_is_a_warning() -> None:
         "device": {"name": "H200", "driver": "590"},
         "clock": {"name": "test", "tick_ns": 32},
         "model": {"name": "mini", "seed": 1},
-        "build": {"stop4": "gather"},
+        # An SM clock that is 1.7 % slower is one that moves by itself.
+        "clocks": {"sm_mhz": 1755, "power_limit_w": 500.0, "throttled_by": ["power cap"]},
+        "build": {"stop4": "gather", "stamps": "store"},
         "stamps": "store",
     }
     found = analysis.compare(with_conditions(a, {}), with_conditions(b, {"lost_launches": 3}))
     assert set(found.warnings) == {
         "device driver: 580 in A, 590 in B",
         "clock tick_ns: 1 in A, 32 in B",
+        "clocks power_limit_w: 700.0 in A, 500.0 in B",
+        'clocks throttled_by: [] in A, ["power cap"] in B',
         "model seed: 0 in A, 1 in B",
         "build stop4: sumsq in A, gather in B",
         "stamps: register in A, store in B",
@@ -69,6 +74,46 @@ def test_every_condition_that_differs_is_a_warning() -> None:
         "B lost lost_launches 3",
     }
     assert analysis.compare(with_conditions(a, {}), with_conditions(a, {})).warnings == ()
+
+
+@pytest.mark.parametrize(("first", "second"), [(1980, 1930), (1930, 1980), (1980, None)])
+def test_an_sm_clock_that_is_slower_by_more_than_2_per_cent_is_a_warning(
+    first: int, second: int | None
+) -> None:
+    a, b = (with_conditions({"clocks": {"sm_mhz": mhz}}, {}) for mhz in (first, second))
+    known = "not known" if second is None else second
+    assert analysis.compare(a, b).warnings == (f"clocks sm_mhz: {first} in A, {known} in B",)
+
+
+def test_a_section_that_both_runs_lack_is_no_warning() -> None:
+    assert analysis.compare(with_conditions({"clocks": {}}, {}), with_conditions({}, {})).warnings == ()
+
+
+def test_ranks_that_are_missing_or_not_aligned_are_said_and_compared_each_by_its_own_clock() -> None:
+    lost = {"clock": 1, "method": "unknown", "offset_ns": None, "error_ns": None, "offsets_ns": (0,)}
+    b = replace(planted(seed=2, **{**LENGTHS, "a_compute": 22_000}), alignment={1: lost}, missing=(2, 3))
+    found = analysis.compare(planted(seed=1, **LENGTHS), b)
+    assert found.warnings == (
+        "B lacks 2 ranks: 2, 3",
+        "B has ranks whose clocks are not aligned: each is compared by its own clock",
+    )
+    assert found.ops.to_pylist()[0]["verdict"] == "slower"
+
+
+def test_job_tables_of_one_name_that_differ_are_a_warning() -> None:
+    def with_jobs(jobs: tuple[Job, ...]) -> FakeRun:
+        run = planted(**LENGTHS)
+        return replace(run, job_table=replace(run.job_table, jobs=jobs))
+
+    jobs = TABLE.jobs
+    more = with_jobs((*jobs, job("c_compute", "c", "compute")))
+    other = with_jobs((*jobs[:-1], replace(jobs[-1], awaits=0)))
+    assert analysis.compare(with_jobs(jobs), more).warnings == (
+        "job table small: 0 jobs in A only, 1 in B only",
+    )
+    assert analysis.compare(other, with_jobs(jobs)).warnings == (
+        "job table small: jobs of the same names differ",
+    )
 
 
 def test_blocks_layers_and_job_tables_that_differ_are_warnings() -> None:

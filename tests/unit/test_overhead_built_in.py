@@ -270,6 +270,21 @@ def test_a_state_that_cannot_be_read_is_one_line(
     assert conditions.gpu_conditions() == {"missing": "nvidia-smi is not on PATH"}
 
 
+def test_a_recording_keeps_the_clocks_of_its_gpu(
+    tmp_path: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(tmp_path, f'printf "{SMI}"', monkeypatch)
+    assert conditions.clocks_now("cuda") == {
+        **{"sm_mhz": 1785.0, "sm_most_mhz": 1980.0, "memory_mhz": 3201.0, "power_limit_w": 700.0},
+        "throttled_by": ["power cap"],
+    }
+    idle = SMI.replace("0004", "0001")
+    smi(tmp_path, f'printf "{idle}"', monkeypatch)
+    assert conditions.clocks_now("cuda")["throttled_by"] == []  # it was idle, as before every recording
+    smi(tmp_path, "exit 9", monkeypatch)
+    assert conditions.clocks_now("cuda") == conditions.clocks_now("cpu") == {}
+
+
 def test_a_state_without_numbers_is_read_as_far_as_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
