@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,30 @@ from musetrace.analysis.step_series import Name, Series, spans_with_kinds
 
 Ints = npt.NDArray[np.int64]
 
-_Sums = dict[Name, dict[int, list[int]]]  # by name and step: covered ns, pieces
+
+@dataclass
+class _Part:
+    """Of one rank's step: covered ns and pieces by (kind of launch, op), and blocks of launches by kind."""
+
+    covered_ns: dict[Name, int] = field(default_factory=lambda: defaultdict(int))
+    pieces: dict[Name, int] = field(default_factory=lambda: defaultdict(int))
+    blocks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
-def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> dict[Name, Series]:
-    """Busy time of every op, by (kind of launch, op).
+@dataclass(frozen=True)
+class BusySeries:
+    """Busy time of every op, by (kind of launch, op): of all ranks, and of each."""
+
+    ops: dict[Name, Series]
+    by_rank: dict[tuple[int, Name], Series]
+
+    def of(self, name: Name, rank: int | None = None) -> Series:
+        """The series of an op that there is; 0 in every step where a rank has none of it."""
+        return self.ops[name] if rank is None else self.by_rank[rank, name]
+
+
+def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> BusySeries:
+    """Busy time of every op.
 
     A step's number is the mean, over ranks x launches of the kind x blocks that count (as in ``idle``), of
     the length of the union of the op's compute, send, receive and sync spans on the block; a block that did
@@ -31,20 +51,32 @@ def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) ->
     for each piece of those unions, by the same blocks, in the step where that is most.
     """
     rows = JobRows(run.job_table, lambda job: _busy_op(run, job))
-    sums: _Sums = {}
-    blocks: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    parts: dict[tuple[int, int], _Part] = {}  # by step and rank
     launches: dict[str, int] = {}
     for spans, kinds in spans_with_kinds(run, ranks, layer_kind):
+        part = parts.setdefault((spans.step, spans.rank), _Part())
         counted = counted_blocks(spans, run.blocks).sum(axis=1)
         for kind in dict.fromkeys(kinds.tolist()):
             mine = kinds == kind
-            blocks[kind][spans.step] += int(counted[mine].sum())
+            part.blocks[kind] += int(counted[mine].sum())
             launches[kind] = max(launches.get(kind, 0), int(mine.sum()))
-        _add(sums, spans, kinds, rows)
+        _add(part, spans, kinds, rows)
+    names = dict.fromkeys(name for part in parts.values() for name in part.pieces)
     tick = tick_ns(run)
-    return {
-        name: _series(of_step, blocks[name[0]], launches[name[0]], tick) for name, of_step in sums.items()
-    }
+    by_step: dict[int, list[_Part]] = defaultdict(list)
+    of_rank: dict[int, dict[int, list[_Part]]] = defaultdict(dict)
+    for step, rank in sorted(parts):
+        by_step[step].append(parts[step, rank])
+        of_rank[rank][step] = [parts[step, rank]]
+    return BusySeries(
+        {name: _series(by_step, name, launches[name[0]], tick) for name in names},
+        {
+            (rank, name): _series(steps, name, launches[name[0]], tick)
+            for rank, steps in of_rank.items()
+            for name in names
+            if any(part.blocks.get(name[0]) for of_step in steps.values() for part in of_step)
+        },
+    )
 
 
 def _busy_op(run: RunLike, job: int) -> str | None:
@@ -52,7 +84,7 @@ def _busy_op(run: RunLike, job: int) -> str | None:
     return op if kind in BUSY_KINDS else None
 
 
-def _add(sums: _Sums, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobRows[str]) -> None:
+def _add(part: _Part, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobRows[str]) -> None:
     row = rows.of(spans.job)
     keep = np.flatnonzero(row >= 0)
     if len(keep) == 0:
@@ -73,19 +105,19 @@ def _add(sums: _Sums, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobRows[s
     pieces = np.bincount(group, opens_piece(begin, end), size).astype(np.int64)
     for one in np.unique(group).tolist():
         name = (str(names[one % len(names)]), rows.names[one // len(names)])
-        step = sums.setdefault(name, {}).setdefault(spans.step, [0, 0])
-        step[0] += int(covered[one])
-        step[1] += int(pieces[one])
+        part.covered_ns[name] += int(covered[one])
+        part.pieces[name] += int(pieces[one])
 
 
-def _series(of_step: dict[int, list[int]], blocks: dict[int, int], launches: int, tick: int | None) -> Series:
+def _series(steps: Mapping[int, list[_Part]], name: Name, launches: int, tick: int | None) -> Series:
     """Every step that has launches of the kind counts, with 0 where the op did nothing in it."""
-    steps = sorted(step for step, number in blocks.items() if number)
-    sums = [of_step.get(step, [0, 0]) for step in steps]
-    means = [
-        (2 * covered + blocks[step]) // (2 * blocks[step])
-        for (covered, _), step in zip(sums, steps, strict=True)
-    ]
-    off = [-(-pieces * (tick or 0) // blocks[step]) for (_, pieces), step in zip(sums, steps, strict=True)]
-    count = sum(pieces for _, pieces in sums)
-    return Series(np.array(means, np.int64), None if tick is None else max(off), launches, count)
+    means, offs, count = [], [0], 0
+    for step in sorted(steps):
+        blocks = sum(part.blocks.get(name[0], 0) for part in steps[step])
+        covered = sum(part.covered_ns.get(name, 0) for part in steps[step])
+        pieces = sum(part.pieces.get(name, 0) for part in steps[step])
+        if blocks:
+            means.append((2 * covered + blocks) // (2 * blocks))
+            offs.append(-(-pieces * (tick or 0) // blocks))
+            count += pieces
+    return Series(np.array(means, np.int64), None if tick is None else max(offs), launches, count)

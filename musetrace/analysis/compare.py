@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.busy_series import busy_series
+from musetrace.analysis.busy_series import BusySeries, busy_series
 from musetrace.analysis.difference import DIFFERENCE_FIELDS, Rule, by_step, difference
 from musetrace.analysis.idle_series import BUSY, IDLE, IdleSeries, idle_series
 from musetrace.analysis.observed import Seen
@@ -102,7 +102,7 @@ def compare(
     unstamped = _unstamped(of_a, of_b, times, layer_kind)
     if not unstamped:
         _check_ops(of_a.ops, of_b.ops)
-    busy = busy_rows(of_a.busy, of_b.busy, rule)
+    busy = busy_rows(of_a.busy, of_b.busy, ranks, rule)
     idle = idle_rows(of_a.idle, of_b.idle, ranks, rule)
     only = [] if unstamped else [*_only("a", of_a.ops, of_b.ops), *_only("b", of_b.ops, of_a.ops)]
     return Comparison(
@@ -127,7 +127,7 @@ class _Numbers:
 
     times: dict[Name, Series]
     ops: dict[Name, Series]
-    busy: dict[Name, Series]
+    busy: BusySeries
     idle: IdleSeries
     observed: float | None
 
@@ -136,7 +136,7 @@ class _Numbers:
         seen = Seen()
         times, ops = launch_series(run, ranks, layer_kind), op_series(run, ranks, layer_kind, seen)
         if not ops:
-            return cls(times, {}, {}, IdleSeries(), None)  # without spans all time looks idle
+            return cls(times, {}, BusySeries({}, {}), IdleSeries(), None)  # without spans all time looks idle
         busy, idle = busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind)
         return cls(times, ops, busy, idle, seen.share)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from musetrace.analysis.busy_series import BusySeries
 from musetrace.analysis.clock_quality import combined_ns, told_apart
 from musetrace.analysis.difference import DIFFERENCE_FIELDS, FASTER, SLOWER, Rule, difference, is_told
 from musetrace.analysis.idle_series import IdleSeries
-from musetrace.analysis.step_series import Name, Series
+from musetrace.analysis.step_series import Series
+
+_OfRank = Callable[[int | None], Series]
 
 # "About as much": idle time grew by at least so much of what was saved.
 MOST = 0.75
@@ -24,12 +28,13 @@ _GROWN = pa.struct(
     [("cause", pa.string()), ("wait", pa.string()), ("awaits", pa.string()), ("grew_ns", pa.int64())]
 )
 
-BUSY_FIELDS = [("launch", pa.string()), ("op", pa.string()), *DIFFERENCE_FIELDS]
+_MOST = [("most_rank", pa.uint32()), ("most_difference_ns", pa.int64())]
+
+BUSY_FIELDS = [("launch", pa.string()), ("op", pa.string()), *DIFFERENCE_FIELDS, *_MOST]
 IDLE_FIELDS = [
     *((name, pa.string()) for name in ("launch", "cause", "op", "wait", "awaits")),
     *DIFFERENCE_FIELDS,
-    ("most_rank", pa.uint32()),
-    ("most_difference_ns", pa.int64()),
+    *_MOST,
 ]
 SAVED_FIELDS = [
     ("launch", pa.string()),
@@ -45,12 +50,12 @@ SAVED_FIELDS = [
 ]
 
 
-def busy_rows(a: Mapping[Name, Series], b: Mapping[Name, Series], rule: Rule) -> list[dict[str, Any]]:
-    """Busy time per block and launch of each op that both runs have."""
+def busy_rows(a: BusySeries, b: BusySeries, ranks: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
+    """Busy time per block and launch of each op that both runs have; the last columns as in the idle rows."""
     return [
-        {"launch": name[0], "op": name[1], **difference(series, b[name], rule)}
-        for name, series in a.items()
-        if name in b
+        {"launch": name[0], "op": name[1], **_row(partial(a.of, name), partial(b.of, name), ranks, rule)}
+        for name in a.ops
+        if name in b.ops
     ]
 
 
@@ -58,36 +63,38 @@ def idle_rows(a: IdleSeries, b: IdleSeries, ranks: Sequence[int], rule: Rule) ->
     """Idle time per block and launch by cause, of the kinds of launches that both runs have.
 
     A cause that one of them does not have is 0 there. ``most_rank`` is the rank on which it differs most, by
-    ``most_difference_ns``; null where there is one rank, or where that is not told from the rank on which it
-    differs least.
+    ``most_difference_ns``; null where there is one rank, or no difference is told, or that one is not told
+    from that of the rank on which it differs least.
     """
-    names = [
-        name
-        for name in dict.fromkeys([*a.causes, *b.causes])
-        if name[0] in a.nothing and name[0] in b.nothing
-    ]
+    both = a.nothing.keys() & b.nothing.keys()
+    names = [name for name in dict.fromkeys([*a.causes, *b.causes]) if name[0] in both]
     order = list(dict.fromkeys(name[0] for name in names))
-    rows = []
-    for name in sorted(names, key=lambda name: order.index(name[0])):
-        row = difference(a.cause(name), b.cause(name), rule)
-        most = _most(a, b, name, ranks, rule) if is_told(row) and len(ranks) > 1 else {}
-        named = {field: part or None for (field, _), part in zip(IDLE_FIELDS, name, strict=False)}
-        rows.append({**named, **row, **most})
-    return rows
+    return [
+        {
+            **{field: part or None for (field, _), part in zip(IDLE_FIELDS, name, strict=False)},
+            **_row(partial(a.cause, name), partial(b.cause, name), ranks, rule),
+        }
+        for name in sorted(names, key=lambda name: order.index(name[0]))
+    ]
 
 
-def _most(a: IdleSeries, b: IdleSeries, name: Name, ranks: Sequence[int], rule: Rule) -> dict[str, Any]:
-    """The rank on which a cause differs most, where it is certain that another one differs less."""
-    rows = {rank: difference(a.cause(name, rank), b.cause(name, rank), rule) for rank in ranks}
-    in_order = sorted(rows, key=lambda rank: abs(rows[rank]["difference_ns"]))
-    first, second = rows[in_order[-1]], rows[in_order[0]]
+def _row(a: _OfRank, b: _OfRank, ranks: Sequence[int], rule: Rule) -> dict[str, Any]:
+    """A difference over all ranks, and the rank of the most, where another one's is less for certain."""
+    row: dict[str, Any] = difference(a(None), b(None), rule)
+    if not is_told(row) or len(ranks) == 1:
+        return row
+    of_ranks = {rank: difference(a(rank), b(rank), rule) for rank in ranks}
+    told = {rank: of for rank, of in of_ranks.items() if is_told(of)}
+    if not told:
+        return row
+    most = max(told, key=lambda rank: abs(told[rank]["difference_ns"]))
+    first = told[most]
+    second = min(of_ranks.values(), key=lambda of: abs(of["difference_ns"]))
     off = combined_ns(first["uncertainty_ns"], second["uncertainty_ns"])
     outside = first["low_ns"] > second["high_ns"] or first["high_ns"] < second["low_ns"]
-    if not is_told(first) or not outside:
-        return {}
-    if not told_apart(first["difference_ns"], second["difference_ns"], off):
-        return {}
-    return {"most_rank": in_order[-1], "most_difference_ns": first["difference_ns"]}
+    if outside and told_apart(first["difference_ns"], second["difference_ns"], off):
+        row |= {"most_rank": most, "most_difference_ns": first["difference_ns"]}
+    return row
 
 
 def saved_rows(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import is_told
+from musetrace.analysis.step_series import LAUNCH
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
     count_sentence,
@@ -19,7 +21,7 @@ from musetrace.cli.compare_sentences import (
 )
 from musetrace.cli.conditions import labelled, loss_summary
 from musetrace.cli.idle_words import cause_words
-from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, us, whole_ns
+from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
@@ -28,14 +30,17 @@ from musetrace.store import Run
 
 _WIDE = 110  # from this width on, the interval, the clocks and the step are shown
 _OTHER_OPS = 8  # rows that tell nothing, beside those that do
-_OTHER_CAUSES = 3
+_OTHER_PARTS = 4
+# Of a launch: what is told of less than this takes no line of its own.
+_LEAST_SHARE = 0.001
+_BUSY = "(busy)"
 Rows = list[dict[str, Any]]
 
 
 def page(
     a: Run, b: Run, found: Comparison, limit: Limit | None, screen: Screen, *, every: bool = False
 ) -> list[str]:
-    """The comparison as lines: what is unlike, step and launches, ops, idle time, ops of one run.
+    """The comparison as lines: what is unlike, step and launches, ops, what blocks do, ops of one run.
 
     Of rows that tell no difference only the first are shown, unless ``every`` one is asked for.
     """
@@ -52,7 +57,7 @@ def page(
         lines += labelled("observed", sentence, screen)
     for warning in found.warnings:
         lines += labelled("warning", screen.shown(warning), screen)
-    lines += _time_lines(found, screen) + _op_lines(found, screen, every) + _idle_lines(found, screen, every)
+    lines += _time_lines(found, screen) + _op_lines(found, screen, every) + _block_lines(found, screen, every)
     lines += _saved_lines(found, screen) + _only_lines(found.only.to_pylist(), screen)
     if limit is not None:
         lines += ["", *wrap(screen.shown(limit_sentence(found, limit)), screen.width, indent="  ")]
@@ -73,38 +78,48 @@ def _op_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
     return [*lines, *difference_lines(rows, names, screen), *_more_lines(more, "ops", screen)]
 
 
-def _idle_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
-    """For each kind of launch its causes: those that differ, then those with most idle time."""
+def _block_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
+    """For each kind of launch what a block does in it: what differs, then what takes most time."""
     lines: list[str] = []
-    all_rows = found.idle.to_pylist()
-    for launch in dict.fromkeys(row["launch"] for row in all_rows):
-        of_launch = sorted((row for row in all_rows if row["launch"] == launch), key=_by_idle)
-        rows, more = _shown(of_launch, _OTHER_CAUSES, every)
+    busy = [{**row, "in": row["op"], "for": _BUSY} for row in found.busy.to_pylist()]
+    idle = [
+        {**row, "in": cause_words(row), "for": row["awaits"] or NOTHING} for row in found.idle.to_pylist()
+    ]
+    lengths = {row["of"]: row["a_ns"] for row in found.times.to_pylist() if row["what"] == LAUNCH}
+    for launch, length_ns in lengths.items():
+        least_ns = 0 if every else _LEAST_SHARE * length_ns
+        of_launch = [row for row in [*busy, *idle] if row["launch"] == launch]
+        rows, more = _shown(sorted(of_launch, key=partial(_order, least_ns)), _OTHER_PARTS, every, least_ns)
         columns = [
-            Column("waits in", [screen.shown(cause_words(row)) for row in rows], left=True, widest=24),
-            Column("for", [screen.shown(row["awaits"] or NOTHING) for row in rows], left=True, widest=18),
+            Column("a block in", [screen.shown(row["in"]) for row in rows], left=True),
+            Column("for", [screen.shown(row["for"]) for row in rows], left=True, widest=18),
         ]
-        title = f"{screen.shown(launch)}: idle time of a block in a launch, by cause"
+        title = f"{screen.shown(launch)}: busy time by op and idle time by cause, per block and launch"
         lines += ["", *wrap(title, screen.width, indent="  ")]
         lines += difference_lines(rows, columns, screen, most_on=len(found.ranks) > 1)
-        lines += _more_lines(more, "causes", screen)
+        small = f", or one below {percent(_LEAST_SHARE)} of the launch" if least_ns else ""
+        lines += _more_lines(more, "rows", screen, small)
     return lines
 
 
-def _by_idle(row: dict[str, Any]) -> tuple[bool, int]:
-    size = abs(row["difference_ns"]) if is_told(row) else max(row["a_ns"], row["b_ns"])
-    return not is_told(row), -size
+def _order(least_ns: float, row: dict[str, Any]) -> tuple[bool, int]:
+    told = _is_shown(row, least_ns)
+    return not told, -(abs(row["difference_ns"]) if told else max(row["a_ns"], row["b_ns"]))
 
 
-def _shown(rows: Rows, others: int, every: bool) -> tuple[Rows, int]:
-    """All rows that tell a difference and the first others, and how many rows that leaves out."""
-    told = sum(map(is_told, rows))
+def _is_shown(row: dict[str, Any], least_ns: float) -> bool:
+    return is_told(row) and abs(row["difference_ns"]) >= least_ns
+
+
+def _shown(rows: Rows, others: int, every: bool, least_ns: float = 0) -> tuple[Rows, int]:
+    """All rows that tell a difference of so much, the first others, and how many rows that leaves out."""
+    told = sum(_is_shown(row, least_ns) for row in rows)
     shown = rows if every else rows[: told + others]
     return shown, len(rows) - len(shown)
 
 
-def _more_lines(more: int, what: str, screen: Screen) -> list[str]:
-    text = f"... {more} more {what} of which no difference is told: --all shows them"
+def _more_lines(more: int, what: str, screen: Screen, small: str = "") -> list[str]:
+    text = f"... {more} more {what} of which no difference is told{small}: --all shows them"
     return wrap(text, screen.width, indent="  ") if more else []
 
 

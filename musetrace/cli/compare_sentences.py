@@ -16,6 +16,7 @@ from musetrace.cli.observed_note import below_all
 
 _NAMES_SHOWN = 4
 _BY_CHANCE = 0.05
+_TIMES = 10
 _DECIMALS = 2
 
 
@@ -103,7 +104,12 @@ def _named(names: list[str]) -> str:
 
 
 def share_text(row: dict[str, Any]) -> str:
-    """The share of A's time with its sign; ``-`` for a difference below what the clocks leave open."""
+    """The share of A's time with its sign, ``x12`` where B is twelve times as long.
+
+    ``-`` for a difference below what the clocks leave open.
+    """
     if row["share"] is None or abs(row["difference_ns"]) < (row["uncertainty_ns"] or 0):
         return NOTHING
+    if row["share"] >= _TIMES and row["a_ns"] > 0:
+        return f"x{row['b_ns'] / row['a_ns']:,.0f}"
     return f"{100 * row['share']:+.1f}"

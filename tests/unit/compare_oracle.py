@@ -65,11 +65,13 @@ def times(run: FakeRun, ranks: list[int]) -> dict[tuple[str, str], Steps]:
     return {name: {step: middle(of) for step, of in steps.items()} for name, steps in pools.items()}
 
 
-def busy(run: FakeRun) -> dict[tuple[str, str], tuple[Steps, int | None]]:
+def busy(run: FakeRun, ranks: tuple[int, ...]) -> dict[tuple[str, str], tuple[Steps, int | None]]:
     """Means over blocks and launches by step, and their uncertainty, by (kind of launch, op)."""
     unions: dict[Any, list[Any]] = defaultdict(list)
     blocks: dict[tuple[str, int], int] = defaultdict(int)
     for key, launch, spans in idle_oracle.instances(run, EVERYTHING):
+        if launch.rank not in ranks:
+            continue
         blocks[launch.kind, launch.step] += 1
         for x in spans:
             op, kind = op_kind(run, x.job)

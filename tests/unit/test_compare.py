@@ -71,11 +71,16 @@ def test_steps_launches_and_gaps_are_the_oracles(a: FakeRun, b: FakeRun) -> None
 @settings(max_examples=150, deadline=None)
 def test_busy_time_of_ops_is_the_oracles(run: FakeRun) -> None:
     found = busy_series(run, run.ranks, None)
-    expected = oracle.busy(run)
-    assert set(found) == set(expected)
+    expected = oracle.busy(run, run.ranks)
+    assert set(found.ops) == set(expected)
     for name, (means, uncertainty) in expected.items():
-        assert found[name].step_ns.tolist() == [means[step] for step in sorted(means)]
-        assert found[name].uncertainty_ns == uncertainty
+        assert found.ops[name].step_ns.tolist() == [means[step] for step in sorted(means)]
+        assert found.ops[name].uncertainty_ns == uncertainty
+    for rank in run.ranks:
+        for name, (means, uncertainty) in oracle.busy(run, (rank,)).items():
+            series = found.of(name, rank)
+            assert series.step_ns.tolist() == [means[step] for step in sorted(means)]
+            assert series.uncertainty_ns == uncertainty
 
 
 @given(runs())
