@@ -8,6 +8,8 @@ from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import is_told
+from musetrace.analysis.idle_series import BUSY, IDLE
+from musetrace.cli.compare_blocks import block_rows
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
     count_sentence,
@@ -18,7 +20,6 @@ from musetrace.cli.compare_sentences import (
     saved_sentence,
     share_text,
 )
-from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, bounded_us, us
 from musetrace.cli.text import shown
 
@@ -29,21 +30,20 @@ _NUMBERS = ("A, us", "B, us", "B - A, us", "%", "95 %, us", "us a step", "verdic
 
 def markdown(a: str, b: str, found: Comparison, limit: Limit | None) -> str:
     """What differs in conditions, step and launches, ops and idle time that differ, what became of it."""
-    times, ops, idle = (table.to_pylist() for table in (found.times, found.ops, found.idle))
+    times, ops = found.times.to_pylist(), found.ops.to_pylist()
     blocks = [f"## {plain_text(f'musetrace compare: {b} against {a}')}"]
     if limit is not None:
         blocks.append(f"**{plain_text(limit_sentence(found, limit))}**")
     blocks.append(_listed([f"outputs {outputs_sentence(found.outputs)}", *observed_sentences(found)]))
     blocks.append(_listed(found.warnings))
-    blocks.append(_table(times, {name: name for name in ("what", "of")}))
+    of_launches = [row for row in times if row["what"] not in (BUSY, IDLE)]
+    blocks.append(_table(of_launches, {name: name for name in ("what", "of")}))
     blocks.append(plain_text(count_sentence(found)))
     blocks.append(_table(list(filter(is_told, ops)), {name: name for name in ("launch", "op", "kind")}))
-    told = [
-        {**row, "cause": cause_words(row), "awaits": row["awaits"] or NOTHING} for row in idle if is_told(row)
-    ]
-    if told:
-        blocks.append("idle time of a block in a launch, by cause")
-    blocks.append(_table(told, {"launch": "launch", "cause": "waits in", "awaits": "for"}))
+    parts = [{**row, "most": _most_words(row)} for row in block_rows(found) if row["whole"] or is_told(row)]
+    several = {"most": "most on"} if len(found.ranks) > 1 else {}
+    blocks.append("busy time by op and idle time by cause, means per block and launch" if parts else "")
+    blocks.append(_table(parts, {"launch": "launch", "in": "a block in", "for": "for", **several}))
     blocks.append(_listed([saved_sentence(row) for row in found.saved.to_pylist()]))
     blocks.append(_listed([_only_sentence(row) for row in found.only.to_pylist()]))
     blocks.append(plain_text(rule_sentence(found)))
@@ -57,6 +57,12 @@ def _listed(sentences: Sequence[str]) -> str:
 def plain_text(text: str) -> str:
     """``text`` with all that Markdown, or HTML in it, would take for a mark escaped."""
     return _MARKS.sub(r"\\\1", shown(text))
+
+
+def _most_words(row: dict[str, Any]) -> str:
+    if row.get("most_rank") is None:
+        return NOTHING
+    return f"rank {row['most_rank']}: {us(row['most_difference_ns'], _DECIMALS)} us"
 
 
 def _only_sentence(row: dict[str, Any]) -> str:

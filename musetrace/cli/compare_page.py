@@ -8,7 +8,9 @@ from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import is_told
-from musetrace.analysis.step_series import LAUNCH
+from musetrace.analysis.idle_series import BUSY, IDLE
+from musetrace.analysis.step_series import LAUNCH, STEP
+from musetrace.cli.compare_blocks import block_rows
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
     count_sentence,
@@ -20,7 +22,6 @@ from musetrace.cli.compare_sentences import (
     share_text,
 )
 from musetrace.cli.conditions import labelled, loss_summary
-from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
@@ -33,7 +34,6 @@ _OTHER_OPS = 8  # rows that tell nothing, beside those that do
 _OTHER_PARTS = 4
 # Of a launch: what is told of less than this takes no line of its own.
 _LEAST_SHARE = 0.001
-_BUSY = "(busy)"
 Rows = list[dict[str, Any]]
 
 
@@ -65,8 +65,10 @@ def page(
 
 
 def _time_lines(found: Comparison, screen: Screen) -> list[str]:
-    rows = found.times.to_pylist()
-    return ["", *difference_lines(rows, _names(rows, {"what": "time", "of": "of"}, screen), screen)]
+    rows = [row for row in found.times.to_pylist() if row["what"] not in (BUSY, IDLE)]
+    launches = [row for row in rows if row["what"] != STEP]
+    names = _names(rows, {"what": "time", "of": "of"}, screen)
+    return ["", *difference_lines(rows, names, screen, decimals=_decimals(launches or rows))]
 
 
 def _op_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
@@ -79,22 +81,21 @@ def _op_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
 
 
 def _block_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
-    """For each kind of launch what a block does in it: what differs, then what takes most time."""
+    """For each kind of launch what a block does in it: all, what differs, then what takes most time."""
     lines: list[str] = []
-    busy = [{**row, "in": row["op"], "for": _BUSY} for row in found.busy.to_pylist()]
-    idle = [
-        {**row, "in": cause_words(row), "for": row["awaits"] or NOTHING} for row in found.idle.to_pylist()
-    ]
-    lengths = {row["of"]: row["a_ns"] for row in found.times.to_pylist() if row["what"] == LAUNCH}
-    for launch, length_ns in lengths.items():
+    times = found.times.to_pylist()
+    parts = block_rows(found)
+    for launch, length_ns in {row["of"]: row["a_ns"] for row in times if row["what"] == LAUNCH}.items():
         least_ns = 0 if every else _LEAST_SHARE * length_ns
-        of_launch = [row for row in [*busy, *idle] if row["launch"] == launch]
+        whole = [row for row in parts if row["launch"] == launch and row["whole"]]
+        of_launch = [row for row in parts if row["launch"] == launch and not row["whole"]]
         rows, more = _shown(sorted(of_launch, key=partial(_order, least_ns)), _OTHER_PARTS, every, least_ns)
+        rows = whole + rows
         columns = [
             Column("a block in", [screen.shown(row["in"]) for row in rows], left=True),
             Column("for", [screen.shown(row["for"]) for row in rows], left=True, widest=18),
         ]
-        title = f"{screen.shown(launch)}: busy time by op and idle time by cause, per block and launch"
+        title = f"{screen.shown(launch)}: busy time by op and idle time by cause, means per block and launch"
         lines += ["", *wrap(title, screen.width, indent="  ")]
         lines += difference_lines(rows, columns, screen, most_on=len(found.ranks) > 1)
         small = f", or one below {percent(_LEAST_SHARE)} of the launch" if least_ns else ""
@@ -136,13 +137,17 @@ def _names(rows: Rows, titles: dict[str, str], screen: Screen) -> list[Column]:
     ]
 
 
+def _decimals(rows: Rows) -> int:
+    return decimals_for(max(longest(rows, "a_ns"), longest(rows, "b_ns")))
+
+
 def difference_lines(
-    rows: Rows, names: Sequence[Column], screen: Screen, *, most_on: bool = False
+    rows: Rows, names: Sequence[Column], screen: Screen, *, most_on: bool = False, decimals: int | None = None
 ) -> list[str]:
     """A table of differences behind the columns that name a row; ``most_on``: with the rank of the most."""
     if not rows:
         return []
-    decimals = decimals_for(max(longest(rows, "a_ns"), longest(rows, "b_ns")))
+    decimals = _decimals(rows) if decimals is None else decimals
     columns = [
         *names,
         Column("A", _times(rows, "a_ns", decimals), over="us", spans=3),
@@ -173,7 +178,7 @@ def _bounded(rows: Rows, name: str, decimals: int) -> list[str]:
 
 
 def _most_on(row: dict[str, Any], decimals: int) -> str:
-    if row["most_rank"] is None:
+    if row.get("most_rank") is None:
         return NOTHING
     return f"r{row['most_rank']} {us(row['most_difference_ns'], decimals)}"
 

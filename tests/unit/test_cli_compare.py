@@ -54,6 +54,30 @@ def test_json_has_every_table_and_finds_what_was_planted(here: Path, capsys: Out
     assert (document["fail_over"], document["failures"], document["ranks"]) == (None, [], [0])
 
 
+def test_a_blocks_time_is_shown_by_op_and_by_what_it_waits_for(here: Path, capsys: Out) -> None:
+    build(here / "c", norm=16_000, wait=12_000, seed=4)
+    lines = compare(capsys, "a", "c", "--width", "80").splitlines()
+    title = "sliding: busy time by op and idle time by cause, means per block and launch"
+    at = lines.index(title)
+    rows = [re.split(r" {2,}| (?=\()", line, maxsplit=2)[:2] for line in lines[at + 3 : at + 7]]
+    assert rows == [
+        ["all ops", "(busy)"],
+        ["all causes", "(idle)"],
+        ["norm", "(busy)"],
+        ["gemm_wait", "gemm_load"],
+    ]
+    assert [line.split()[-1] for line in lines[at + 3 : at + 7]] == ["faster", "slower", "faster", "slower"]
+
+
+def test_rows_that_tell_nothing_are_shown_with_all(here: Path, capsys: Out) -> None:
+    few = compare(capsys, "a", "again", "--width", "120")
+    every = compare(capsys, "a", "again", "--width", "120", "--all")
+    assert "--all shows them" not in every
+    assert set(few.splitlines()) <= {*every.splitlines(), *(x for x in few.splitlines() if "--all" in x)}
+    rows = json.loads(compare(capsys, "a", "again", "--json"))["idle"]
+    assert all(row["most_rank"] is None for row in rows)  # there is one rank
+
+
 @pytest.mark.parametrize("width", [60, 80, 109, 110, 200])
 def test_no_line_of_the_page_is_wider_than_asked_for(here: Path, capsys: Out, width: int) -> None:
     lines = compare(capsys, "a", "b", "--width", str(width)).splitlines()
@@ -73,7 +97,9 @@ def test_saved_time_that_became_waiting_is_a_sentence(here: Path, capsys: Out) -
     build(here / "c", norm=16_000, wait=12_000, seed=4)
     page = compare(capsys, "a", "c", "--width", "200")
     sentence = re.search(
-        r"sliding: (\S+) us per block and launch that norm saved turned into waiting: (\S+)", page
+        r"sliding: (\S+) us per block and launch that norm saved turned into waiting: "
+        r"(\S+) us more in gemm_wait for gemm_load; the launch is as long as before",
+        page,
     )
     assert sentence is not None
     assert [float(number) for number in sentence.groups()] == pytest.approx([4.0, 4.0], abs=0.02)

@@ -144,11 +144,12 @@ def test_markdown_is_tables_whose_cells_read_back(here: Path, capsys: Out) -> No
             tables[-1].append([cell.strip() for cell in line.strip("|").split(" | ")])
         elif tables[-1]:
             tables.append([])
-    times, ops = (table for table in tables if table)
-    for table in (times, ops):
+    times, ops, parts = (table for table in tables if table)
+    for table in (times, ops, parts):
         assert {len(row) for row in table} == {len(table[0])}
         assert set("".join(table[1])) <= set("-: ")
-    assert [row[:2] for row in times[2:]] == [[row["what"], row["of"]] for row in document["times"]]
+    of_launches = [row for row in document["times"] if row["what"] not in ("busy", "idle")]
+    assert [row[:2] for row in times[2:]] == [[row["what"], row["of"]] for row in of_launches]
     (row,) = ops[2:]
     told = document["ops"][0]
     assert row[:3] == ["sliding", "norm", "compute"]
@@ -156,6 +157,11 @@ def test_markdown_is_tables_whose_cells_read_back(here: Path, capsys: Out) -> No
         [told["a_ns"] / 1000, told["b_ns"] / 1000], abs=0.006
     )
     assert row[-1] == "slower"
+    assert [(row[1], row[2], row[-1]) for row in parts[2:]] == [
+        ("all ops", "(busy)", "slower"),
+        ("all causes", "(idle)", "same"),
+        ("norm", "(busy)", "slower"),
+    ]
 
 
 def digests(unlike: int | None = None) -> Callable[[int], str]:
