@@ -13,7 +13,7 @@ _WHOLE = {BUSY: ("all ops", "(busy)"), IDLE: ("all causes", "(idle)")}
 
 
 def block_rows(found: Comparison) -> list[dict[str, Any]]:
-    """Differences with ``launch``, ``in`` and ``for`` in words; ``whole`` of all ops or causes of a launch."""
+    """Differences with ``launch``, ``in`` and ``for`` in words; ``whole`` for all ops or all causes."""
     whole = [
         {**row, "launch": row["of"], "in": _WHOLE[row["what"]][0], "for": _WHOLE[row["what"]][1]}
         for row in found.times.to_pylist()
