@@ -15,6 +15,7 @@ import torch
 
 import musetrace
 from musetrace.cli import main
+from musetrace.step_output import output_of
 from musetrace.store.run import Run
 from tests.gpu.attach_kernels import MODES, Kernels, compile_kernels
 from tests.host_device import wait_until
@@ -81,6 +82,25 @@ def test_eager_launches_are_recorded_whole(
     for verb in ("report", "info", "check"):
         assert main([verb, str(tmp_path / "run")]) == 0
     assert "gemm" in capsys.readouterr().out
+
+
+def test_the_output_of_a_step_is_read_when_its_stream_is_done(
+    tmp_path: Path, kernels: Kernels, mode: str
+) -> None:
+    side, made = torch.cuda.Stream(), torch.zeros(1 << 20, device="cuda")
+    with musetrace.record(tmp_path / "run", stamps=mode) as rec:
+        gemm = rec.attach(kernels.gemm_table, BLOCKS)
+        for step in range(3):
+            with rec.step(stream=side) as of, torch.cuda.stream(side):
+                with gemm.launch() as stamps:
+                    kernels.gemm(stamps, BLOCKS)
+                torch.cuda._sleep(20_000_000)  # about 10 ms
+                made.fill_(step)
+                of.keep_output(made)
+    run = musetrace.open(tmp_path / "run")
+    sound(run)
+    expected = [output_of(np.full(1 << 20, step, dtype=np.float32)) for step in range(3)]
+    assert run.steps(0)["output"].to_pylist() == [one.digest() for one in expected if one is not None]
 
 
 def test_memory_is_handed_on_without_a_copy(tmp_path: Path, kernels: Kernels, mode: str) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import musetrace
+from musetrace.analysis import compare
+from musetrace.analysis.outputs import Outputs, compare_outputs
 from musetrace.cli import main
 from musetrace.muse.decode import DecodeOptions, record_decode, synthetic_prompt
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
@@ -74,6 +76,20 @@ def test_mini_is_recorded_whole(
     out = capsys.readouterr().out
     for word in ("stop4", "gemm1", "unpooler", "H200"):
         assert word in out
+
+
+@pytest.mark.parametrize("launches", ["eager", "graph"])
+def test_every_build_makes_the_same_outputs_and_keeps_them(tmp_path: Path, launches: str) -> None:
+    runs = [record(tmp_path / of, of, launches=launches)[1] for of in ("off", "register", "store")]
+    for run in runs:
+        assert compare_outputs(runs[0], run, run.ranks) == Outputs(4, 4, 4, 4, None)
+        assert len(set(run.steps(0)["output"].to_pylist())) == 4
+        assert run.manifest["clocks"]["sm_most_mhz"] > 1000
+    found = compare(*runs[:2])
+    assert found.warnings[0] == "A has no spans: only times of steps and launches are compared"
+    # A graph's launches are one for the host.
+    whats = {row["what"] for row in found.times.to_pylist()}
+    assert whats == ({"step"} if launches == "graph" else {"step", "host launch"})
 
 
 def prompt_logits(engine: Engine) -> np.ndarray:

@@ -74,6 +74,15 @@ def test_a_program_keeps_the_outputs_that_it_gives(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("stamps", ["off", "register"])
+def test_outputs_are_kept_however_a_kernel_stamps(tmp_path: Path, stamps: str) -> None:
+    recorded(tmp_path / "run", [b"a", b"b"], stamps=stamps)
+    run = open_run(tmp_path / "run")
+    assert (run.verdict, run.steps(0)["output"].to_pylist()) == ("complete", [digest(b"a"), digest(b"b")])
+    assert (run.steps(0)["spans"].to_pylist() == [0, 0]) == (stamps == "off")
+    assert run.manifest["host_tick_ns"] >= 1
+
+
 def test_an_output_is_read_at_the_end_of_its_step(tmp_path: Path) -> None:
     buffer, kernel = np.zeros(4, dtype=np.int32), HostKernel(small_table(), 2)
     with musetrace.record(tmp_path / "run") as rec:
