@@ -45,7 +45,7 @@ def test_idle_under_thresholds_is_the_oracles_and_none_is_left_out(
 
 
 def test_thresholds_change_what_they_say_and_nothing_else() -> None:
-    """Idle: 4 before the first span; a gap of 6 with a wait of 3 and a load of 2; a wait of 10; 7 at the end."""
+    """Idle: 4 before the first; a gap of 6 with a wait of 3 and a load of 2; a wait of 10; 7 at the end."""
     spans = [
         Span(0, 0, 0, 0, A_COMPUTE, 4, 6),
         Span(0, 0, 0, 0, A_WAIT, 10, 3),
