@@ -3,6 +3,7 @@
 from types import ModuleType
 
 abi: ModuleType
+analysis: ModuleType
 cpu: ModuleType
 megakernel: ModuleType
 probe: ModuleType

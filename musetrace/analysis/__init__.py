@@ -15,6 +15,8 @@ from musetrace.analysis.answer import below_tick_spans, ignored_spans, observed,
 from musetrace.analysis.attribution import attribution
 from musetrace.analysis.busy import block_busy
 from musetrace.analysis.compare import Comparison, compare
+from musetrace.analysis.critical_path import CriticalPath, critical_path
+from musetrace.analysis.critical_spans import critical_spans
 from musetrace.analysis.difference import Rule
 from musetrace.analysis.idle import idle
 from musetrace.analysis.idle_after import idle_after
@@ -27,21 +29,27 @@ from musetrace.analysis.rank_clocks import alignment_error_ns, clocks, has_sever
 from musetrace.analysis.ring_ahead import ring_ahead
 from musetrace.analysis.roofline import roofline
 from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.sampled_graphs import SampledGraphs, sampled_graphs
 from musetrace.analysis.step_growth import step_growth
 from musetrace.analysis.steps import step_histogram, step_parts
 from musetrace.analysis.stops import stops
 from musetrace.analysis.utilisation import utilisation
+from musetrace.analysis.what_if import what_if, what_ifs
 
 __all__ = [
     "Comparison",
+    "CriticalPath",
     "Rule",
     "RunLike",
+    "SampledGraphs",
     "alignment_error_ns",
     "attribution",
     "below_tick_spans",
     "block_busy",
     "clocks",
     "compare",
+    "critical_path",
+    "critical_spans",
     "has_several_clocks",
     "idle",
     "idle_after",
@@ -55,6 +63,7 @@ __all__ = [
     "overlap",
     "ring_ahead",
     "roofline",
+    "sampled_graphs",
     "step_growth",
     "step_histogram",
     "step_parts",
@@ -62,4 +71,6 @@ __all__ = [
     "stops",
     "tick_ns",
     "utilisation",
+    "what_if",
+    "what_ifs",
 ]

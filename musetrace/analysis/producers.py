@@ -43,6 +43,12 @@ class Match:
         """Some of the waits."""
         return Match(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
+    def waiting_ns(self, begin: Ints, end: Ints) -> int:
+        """The time in which a producer was not ready, of all waits; these begin and end then."""
+        has = self.end != NO_TIME
+        before = np.clip(self.end[has] - begin[has], 0, (end - begin)[has])
+        return int(before.sum() + (end - begin)[self.under_way].sum())
+
 
 def matches(
     axis: StepAxis,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -104,15 +104,24 @@ def step_spans(run: RunLike, selection: Selection, counted: Counted) -> Iterator
                 yield _load(run, rank, step, bases[step], launches[rank].take(chosen), counted)
 
 
-def spans_by_step(run: RunLike, selection: Selection, counted: Counted) -> Iterator[list[StepSpans]]:
-    """The same spans, all ranks of a step together; a rank without a launch in it is left out."""
+def spans_by_step(
+    run: RunLike, selection: Selection, counted: Counted, only: Mapping[int, Sequence[int]] | None = None
+) -> Iterator[list[StepSpans]]:
+    """The same spans, all ranks of a step together; a rank without a launch in it is left out.
+
+    ``only``: of the launches in scope only these, ids by step.
+    """
     launches = _launches(run, selection)
     counted.seen = seen_by_rank(run, selection, launches)
     bases = {rank: step_bases(run.steps(rank)) for rank in launches}
     for step in sorted({step for rank in launches for step in _steps(run, selection, rank)}):
+        if only is not None and step not in only:
+            continue
         found = []
         for rank in launches:
             chosen = launches[rank].chosen(step, selection.layer_kind)
+            if only is not None:
+                chosen = chosen[np.isin(launches[rank].launch[chosen], only[step])]
             if len(chosen):
                 of_step = launches[rank].take(chosen)
                 found.append(_load(run, rank, step, bases[rank][step], of_step, counted))

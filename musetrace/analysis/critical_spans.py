@@ -1,0 +1,81 @@
+"""The critical path of one launch, span by span: for a picture, and to check it by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from musetrace.analysis.answer import answer
+from musetrace.analysis.launch_graph import launch_graphs
+from musetrace.analysis.path_steps import OUTSIDE, STEP_NAMES, PathSteps
+from musetrace.analysis.rows import op_and_kind
+from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.selection import Counted, Selection, check_scope
+from musetrace.errors import AnalysisError
+from musetrace.job_table import JobTable
+
+_FIELDS = [
+    ("how", pa.string()),
+    ("op", pa.string()),
+    ("kind", pa.string()),
+    ("job", pa.string()),
+    ("rank", pa.uint32()),
+    ("block", pa.uint32()),
+    ("warp", pa.uint32()),
+    ("begin_ns", pa.int64()),
+    ("dur_ns", pa.int64()),
+    ("span_begin_ns", pa.int64()),
+    ("span_dur_ns", pa.int64()),
+    ("from_job", pa.string()),
+    ("from_rank", pa.uint32()),
+    ("from_block", pa.uint32()),
+]
+
+
+def critical_spans(run: RunLike, *, step: int, launch: int, rank: int | None = None) -> pa.Table:
+    """One row per stretch of the path of one launch (``critical_path``), from its begin to its end.
+
+    Times are ns from the first begin of the launch on a rank, on the axis of the first rank. The stretch is
+    ``begin_ns`` and ``dur_ns``, the span that it is of ``span_begin_ns`` and ``span_dur_ns``. ``how``:
+    ``own``, in the span; ``gap``, in front of it; ``way``, ``piece``, ``last_piece`` and ``hand_off`` come
+    from the span of ``from_job`` on ``from_rank`` and ``from_block``; ``head``, ``before``, ``launch_way``
+    and ``tail`` are of no span. ``rank``: to the end on this rank.
+
+    Raises:
+        AnalysisError: the run has no such rank, step or launch.
+    """
+    counted, scope = Counted(), Selection(None, rank, step)
+    check_scope(run, scope)
+    for graph in launch_graphs(run, scope, counted, {step: [launch]}):
+        path = PathSteps.of(graph, rank)
+        if path is not None:
+            return answer(run, _FIELDS, _rows(run.job_table, path, graph.windows.whole[0]), counted)
+    raise AnalysisError(f"step {step} has no launch {launch} that left a stamp")
+
+
+def _rows(table: JobTable, path: PathSteps, from_ns: int) -> list[dict[str, object]]:
+    outside = np.isin(path.step, OUTSIDE)
+    rows: list[dict[str, object]] = []
+    for at, step in enumerate(path.step.tolist()):
+        row: dict[str, object] = {
+            "how": STEP_NAMES[step],
+            "begin_ns": int(path.begin[at]) - from_ns,
+            "dur_ns": int(path.length[at]),
+        }
+        if not outside[at]:
+            job = int(path.job[at])
+            op, kind = op_and_kind(table, job)
+            row |= {"op": op, "kind": kind, "job": table.job_name(job)}
+            row |= {name: int(getattr(path, name)[at]) for name in ("rank", "block", "warp")}
+            row |= {
+                "span_begin_ns": int(path.span_begin[at]) - from_ns,
+                "span_dur_ns": int(path.span_end[at] - path.span_begin[at]),
+            }
+        if path.edge[at]:
+            row |= {
+                "from_job": table.job_name(int(path.cause_job[at])),
+                "from_rank": int(path.cause_rank[at]),
+                "from_block": int(path.cause_block[at]),
+            }
+        rows.append(row)
+    return rows
