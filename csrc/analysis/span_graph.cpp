@@ -9,6 +9,10 @@
 namespace musetrace::analysis {
 namespace {
 
+// A gap of one of so many parts of a launch is long. Those of a layer kernel where warps only meet, or code is fetched,
+// are 0.7 us of 100 at most; one in which a warp waits and does not stamp it, 6 us and more.
+constexpr Time kShortGaps = 50;
+
 // Runs of equal keys in a sorted list.
 template <class Same, class Each>
 void for_each_run(const std::vector<Place>& list, Same same, Each each) {
@@ -52,6 +56,8 @@ Time SpanGraph::time(Node node) const {
 }
 
 void SpanGraph::link_lanes(const LaunchSpans& spans) {
+    if (size_ == 0) return;
+    const Time length = *std::max_element(end_.begin(), end_.end()) - *std::min_element(begin_.begin(), begin_.end());
     std::vector<Place> sorted(size_);
     std::iota(sorted.begin(), sorted.end(), 0);
     const auto lane = [&](Place at) {
@@ -67,7 +73,7 @@ void SpanGraph::link_lanes(const LaunchSpans& spans) {
             std::sort(of_block.begin(), of_block.end(), [&](Place one, Place other) {
                 return std::make_pair(end_[one], one) < std::make_pair(end_[other], other);
             });
-            link_neighbours(spans, of_block);
+            link_neighbours(spans, of_block, length);
         });
     for (std::size_t span = 0; span < size_; ++span) set_gap(static_cast<Place>(span));
 }
@@ -98,17 +104,19 @@ void SpanGraph::link_lane(const std::vector<Place>& lane) {
 }
 
 // What else may have let a span begin: the last end of another warp of its team, behind that of its own. The first
-// span of a warp has none of its own: what ended last in its block handed its work over, whatever warp that is of.
-void SpanGraph::link_neighbours(const LaunchSpans& spans, const std::vector<Place>& by_end) {
+// span of a warp has none of its own, and one behind a long gap waited for something that is not stamped: what ended
+// last in its block handed its work over, whatever warp that is of.
+void SpanGraph::link_neighbours(const LaunchSpans& spans, const std::vector<Place>& by_end, Time length) {
     for (const Place span : by_end) {
         Begin& begin = begins_[span];
         const bool is_first = begin.lane == kNone;
-        if (!is_first && !facts(span).is_team) continue;
         const Time behind = is_first ? kNoTime : time(begin.lane);
+        const bool any_warp = is_first || (begin_[span] - behind) * kShortGaps >= length;
+        if (!any_warp && !facts(span).is_team) continue;
         auto at = std::upper_bound(by_end.begin(), by_end.end(), begin_[span],
                                    [&](Time until, Place one) { return until < end_[one]; });
         while (at != by_end.begin() && end_[*--at] > behind) {
-            if (same_lane(spans, *at, span) || (!is_first && spans.role[*at] != spans.role[span])) continue;
+            if (same_lane(spans, *at, span) || (!any_warp && spans.role[*at] != spans.role[span])) continue;
             begin.other = end_of(*at);
             begin.is_hand_off = true;
             break;

@@ -126,7 +126,7 @@ class SpanGraph {
     // building: span_graph.cpp and wait_edges.cpp
     void link_lanes(const LaunchSpans& spans);
     void link_lane(const std::vector<Place>& lane);
-    void link_neighbours(const LaunchSpans& spans, const std::vector<Place>& by_end);
+    void link_neighbours(const LaunchSpans& spans, const std::vector<Place>& by_end, Time length);
     void set_gap(Place span);
     void link_waits(const LaunchSpans& spans, Time tick_ns);
     struct WaitJob;

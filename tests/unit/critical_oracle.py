@@ -147,15 +147,11 @@ class Oracle:
             if self.spans[one].block == x.block and one not in mine and self.spans[one].end <= x.begin
         ]
         if before is not None:
-            role = self.jobs[x.job].role
-            team = self.jobs[x.job].team
-            others = [
-                one
-                for one in others
-                if team
-                and self.jobs[self.spans[one].job].role == role
-                and self.spans[one].end > self.recorded(before)
-            ]
+            behind, job = self.recorded(before), self.jobs[x.job]
+            length = max(one.end for one in self.spans) - min(one.begin for one in self.spans)
+            others = [one for one in others if self.spans[one].end > behind]
+            if (x.begin - behind) * 50 < length:  # else it waited for something that is not stamped
+                others = [at for at in others if job.team and self.jobs[self.spans[at].job].role == job.role]
         return max(others, key=lambda one: self.spans[one].end, default=None)
 
     def taken_from(self, span: int) -> int | None:
