@@ -101,7 +101,9 @@ class RunBytes:
         """What was declared when a run was recorded. Never raises: what cannot be read is a note."""
         data = manifest.get("job_bytes")
         if not data:
-            return cls(note="the run does not say how many bytes its jobs move")
+            return cls(
+                note="the run does not say how many bytes its jobs move: attach(..., bytes={...}) does"
+            )
         try:
             return cls(tuple(LaunchBytes.from_json(one) for one in data))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):

@@ -19,6 +19,8 @@ from musetrace.cli.conditions import condition_lines, labelled, loss_lines, loss
 from musetrace.cli.gap_sections import idle_lines, wait_lines
 from musetrace.cli.observed_note import observed_json, observed_note
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
+from musetrace.cli.overlap_section import overlap_lines
+from musetrace.cli.roofline_section import known_bytes, no_bytes_line, roofline_lines
 from musetrace.cli.sections import ahead_lines, launch_lines, op_lines, step_lines, stop_lines
 from musetrace.cli.step_section import (
     LEAST_SPREAD,
@@ -72,6 +74,8 @@ _STOPS = "stops: how long a rank waits for the others; how often its data came l
 _BLOCKS = "blocks{of}: where their time goes, us per launch"
 _SOME_BLOCKS = f"{_BLOCKS}; tied: other blocks of the rank that the clock cannot tell from it"
 _IDLE = "{kind}: what blocks that do not work wait for"
+_OVERLAP = "{kind}: engines at work at the same time, of the time of all blocks"
+_ROOFLINE = "{kind}: bytes that all blocks read, over the time in which at least one is reading"
 _WAITS = (
     "waits: longest in all; not ready: until the awaited job of its block, its rank or all ranks was done"
 )
@@ -108,12 +112,24 @@ def ask(run: Run, *, kind: str | None, rank: int | None, step: int | None, thres
             for one in kinds
         },
         "idle_after": {one: analysis.idle_after(run, layer_kind=one, rank=rank, step=step) for one in kinds},
+        **_of_engines(run, kinds, rank, step),
         "attribution": analysis.attribution(
             run, layer_kind=kind, rank=rank, step=step, least_last_share=thresholds.least_last_share
         ),
         "loads_ahead": analysis.ring_ahead(run, layer_kind=kind, rank=rank, step=step),
         "launch_edges": analysis.launches(run, layer_kind=kind, rank=rank, step=step),
         **_of_steps(run, rank, step, thresholds.outliers),
+    }
+
+
+def _of_engines(run: Run, kinds: Sequence[str], rank: int | None, step: int | None) -> Answers:
+    """What engines do beside each other, over time, and how fast they read; each by kind of launch."""
+    scope: dict[str, Any] = {"rank": rank, "step": step}
+    moved = known_bytes(run)
+    return {
+        "overlap": {one: analysis.overlap(run, layer_kind=one, **scope) for one in kinds},
+        "utilisation": {one: analysis.utilisation(run, layer_kind=one, **scope) for one in kinds},
+        "roofline": {one: analysis.roofline(run, layer_kind=one, **scope, moved=moved) for one in kinds},
     }
 
 
@@ -161,6 +177,9 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         **_blocks_of_kernels(answers),
         "idle": {kind: table.to_pylist() for kind, table in answers["idle"].items()},
         "idle_after": {kind: table.to_pylist() for kind, table in answers["idle_after"].items()},
+        "overlap": {kind: table.to_pylist() for kind, table in answers["overlap"].items()},
+        "utilisation": {kind: table.to_pylist() for kind, table in answers["utilisation"].items()},
+        "roofline": {kind: table.to_pylist() for kind, table in answers["roofline"].items()},
         "attribution": answers["attribution"].to_pylist(),
         "loads_ahead": answers["loads_ahead"].to_pylist(),
         "launch_edges": answers["launch_edges"].to_pylist(),
@@ -186,6 +205,9 @@ def page(run: Run, args: argparse.Namespace, answers: Answers, screen: Screen) -
             titles = [*titles, *observed_note(table)]
             wrapped = [line for title in titles for line in wrap(title, screen.width, indent="  ")]
             lines += ["", *wrapped, *section(table, screen)]
+    rooflines = list(answers["roofline"].values())
+    if rooflines and not any(table.num_rows for table in rooflines):
+        lines += ["", *no_bytes_line(rooflines[0], screen)]
     if not answers["launches"].num_rows:
         lines += ["", "no launch left a stamp: there are only host times to report"]
     lines += ["", *loss_lines(run, screen, all_kinds=False)]
@@ -215,6 +237,17 @@ def _step_sections(answers: Answers) -> list[tuple[list[str], pa.Table, Section]
         *spread,
         ([_OUTLIERS], answers["outlier_steps"], slow),
     ]
+
+
+def _engine_sections(answers: Answers, screen: Screen) -> list[tuple[list[str], pa.Table, Section]]:
+    """For each kind of launch, what its engines do beside each other, and how fast they read."""
+    found: list[tuple[list[str], pa.Table, Section]] = []
+    for kind, table in answers["overlap"].items():
+        over_time = answers["utilisation"][kind]
+        found.append(([_OVERLAP.format(kind=screen.shown(kind))], table, partial(overlap_lines, over_time)))
+        roofline = answers["roofline"][kind]
+        found.append(([_ROOFLINE.format(kind=screen.shown(kind))], roofline, roofline_lines))
+    return found
 
 
 def _kernels(run: Run) -> tuple[str, ...]:
@@ -265,6 +298,7 @@ def _sections(
         ([_STOPS, aligned] if aligned else [_STOPS], answers["stops"], stop_lines),
         *blocks,
         *gaps,
+        *_engine_sections(answers, screen),
         ([_WAITS], answers["attribution"], wait_lines),
         ([_LOADS], answers["loads_ahead"], ahead_lines),
     ]

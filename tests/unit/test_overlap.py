@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +19,8 @@ from musetrace.analysis.overlap import Overlap
 from musetrace.analysis.selection import Counted, Selection, spans_by_step, step_spans
 from musetrace.analysis.utilisation import Utilisation
 from musetrace.errors import AnalysisError
+from musetrace.store import open_run
+from tests.slow_reader import CLOCK, STAMPS, launch_rows, read_chunks, read_stamps
 from tests.unit import overlap_oracle as oracle
 from tests.unit.analysis_traces import questions
 from tests.unit.fake_run import FakeRun, Launch, Span
@@ -138,3 +145,47 @@ def test_nothing_to_tell_and_what_cannot_be_asked() -> None:
     for ask in (analysis.overlap, analysis.utilisation):
         with pytest.raises(AnalysisError, match="no rank 7 in this run: it has 0"):
             ask(run, rank=7)
+
+
+def test_a_real_recording_counted_tick_by_tick(repository: Path, tmp_path: Path) -> None:
+    """The two global layers of a step of the H200 slice: sets of ticks of 32 ns from each block's stamps."""
+    folder = tmp_path / "run"
+    shutil.copytree(repository / "samples/recordings/slice-h200", folder)
+    run = open_run(folder)
+    kinds = [job.kind for job in run.job_table.jobs]
+    total, wall = Counter[str](), 0
+    for spans, begin, end in raw_launches(repository, "global", step=0):
+        for block in range(132):
+            sets: dict[str, set[int]] = {name: set() for name in (*oracle.STATES, "wait")}
+            for row in spans:
+                if row["block"] == block:
+                    of = oracle.ENGINE.get(kinds[row["job"]], "wait")
+                    sets[of].update(range(row["begin"] // 32, (row["begin"] + row["dur"]) // 32))
+            loads, compute, sends = (sets[name] for name in ("loads", "compute", "communication"))
+            engines = loads | compute | sends
+            wall += end - begin
+            for state, ticks in (
+                *(("loads", loads), ("compute", compute), ("communication", sends)),
+                *(("loads_and_compute", loads & compute), ("loads_and_communication", loads & sends)),
+                *(("compute_and_communication", compute & sends), ("all_three", loads & compute & sends)),
+                ("waiting_only", sets["wait"] - engines),
+            ):
+                total[state] += 32 * len(ticks)
+            total["nothing"] += end - begin - 32 * len(engines | sets["wait"])
+    rows = analysis.overlap(run, layer_kind="global", step=0).to_pylist()
+    assert {row["state"]: row["total_ns"] for row in rows} == dict(total)
+    assert sum(row["only_ns"] for row in rows) == wall
+
+
+def raw_launches(repository: Path, kind: str, step: int) -> Iterator[tuple[list[dict[str, int]], int, int]]:
+    """The spans of each launch of a kind, with absolute times, and its first and last time."""
+    _, chunks = read_chunks((repository / "samples/recordings/slice-h200/rank-0000.mtj").read_bytes())
+    table, anchor = json.loads(chunks[0][1])["job_table"], None
+    for chunk, payload in chunks:
+        if chunk == CLOCK:
+            anchor = json.loads(payload)
+        if chunk == STAMPS:
+            launch, slot_bytes, blocks = read_stamps(payload)
+            if (launch["kind"], launch["step"]) == (kind, step):
+                spans, believed = launch_rows(launch, slot_bytes, blocks, table, anchor)
+                yield spans, min(believed), max(believed)

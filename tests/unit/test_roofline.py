@@ -153,7 +153,7 @@ def test_a_run_without_bytes_says_so_and_what_it_lacks_is_refused() -> None:
     run = FakeRun([Launch(0, 0, 0, 0, "k", 0, 9, 1)], [on(A_LOAD, 1, 2)], 1, (0,))
     table = analysis.roofline(run)
     assert table.num_rows == 0
-    assert table.schema.metadata[b"bytes_note"] == b"the run does not say how many bytes its jobs move"
+    assert b"does not say how many bytes" in table.schema.metadata[b"bytes_note"]
     with pytest.raises(AnalysisError, match="no rank 7 in this run: it has 0"):
         analysis.roofline(run, rank=7)
     assert analysis.roofline(FakeRun([], [], blocks=4, ranks=())).num_rows == 0
