@@ -31,8 +31,8 @@ class MovedSpans:
     blocks: Ints
 
 
-def moved_spans(spans: StepSpans, part_of_span: Ints, parts: int, blocks: int) -> MovedSpans:
-    """Measure one (rank, step); ``part_of_span`` is int64[spans] in [0, parts), -1 for spans of no part."""
+def moved_spans(spans: StepSpans, part_of_span: Ints, blocks: int) -> MovedSpans:
+    """Measure one (rank, step); ``part_of_span`` is int64[spans], -1 for spans of no part."""
     mine = part_of_span >= 0
     launch, block = spans.launch[mine], spans.block[mine]
     window = spans.launch_end - spans.launch_begin

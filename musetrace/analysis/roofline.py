@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -114,9 +114,12 @@ def roofline(
     """
     moved = RunBytes.of_manifest(run.manifest) if moved is None else moved
     counted, state = Counted(), Roofline(run.job_table, moved)
+    launches: dict[int, LaunchColumns] = {}
     for spans in spans_by_step(run, Selection(layer_kind, rank, step), counted):
         for one in spans:
-            state.add(one, LaunchColumns.of(run.launches(one.rank)), run.blocks)
+            if one.rank not in launches:
+                launches[one.rank] = LaunchColumns.of(run.launches(one.rank))
+            state.add(one, launches[one.rank], run.blocks)
     ceiling = read_ceiling(run.manifest)
     table = answer(run, _FIELDS, state.rows(tick_ns(run), ceiling), counted)
     notes = {
@@ -145,10 +148,22 @@ class _Times:
         self.most_pieces = max(self.most_pieces, pieces)
         self.blocks = max(self.blocks, blocks)
 
+    def merge(self, other: _Times) -> None:
+        """Count what another has counted."""
+        self.layers |= other.layers
+        for mine, of in ((self.elapsed, other.elapsed), (self.covered, other.covered)):
+            mine.merge(of)
+        self.block_sum.merge(other.block_sum)
+        self.most_pieces = max(self.most_pieces, other.most_pieces)
+        self.blocks = max(self.blocks, other.blocks)
+
 
 @dataclass
 class Roofline:
-    """Times of the parts of launches, as they come; ``partial`` launches are left out."""
+    """Times of the parts of launches, as they come; ``partial`` launches are left out.
+
+    Those of two sets of launches are put together by :meth:`merge`.
+    """
 
     table: JobTable
     moved: RunBytes
@@ -167,9 +182,21 @@ class Roofline:
             self.partial += parts is not None and not whole[at]
             of_launch.append(parts if whole[at] else None)
         layers = launches.layer[places]
+        moving = self._moving(spans)
         for level in ("jobs", "ops"):
-            self._add_spans(spans, of_launch, layers, blocks, level)
+            self._add_spans(moving, of_launch, layers, blocks, level)
         self._add_phases(spans, of_launch, layers, edges)
+
+    def merge(self, other: Roofline) -> None:
+        """Count what another has counted of other launches."""
+        self.partial += other.partial
+        for part, times in other.times.items():
+            self.times.setdefault(part, _Times()).merge(times)
+
+    def _moving(self, spans: StepSpans) -> StepSpans:
+        """The spans of jobs that move bytes in some launch."""
+        names = {name for one in self.moved.launches for name in (*one.jobs, *one.unknown)}
+        return _of_jobs(spans, np.array([job.name in names for job in self.table.jobs], dtype=np.bool_))
 
     def _parts_of(self, kind: str, layer: int, stops: tuple[int, ...]) -> PartsOfLaunch | None:
         found = self.moved.of(kind, layer)
@@ -191,12 +218,11 @@ class Roofline:
     ) -> None:
         """The parts that are some jobs: of the level ``jobs``, or ``ops``."""
         numbers: dict[Part, int] = {}
-        part_of = np.full((len(of_launch), len(self.table.jobs) + 1), -1, dtype=np.int64)
+        part_of = np.full((len(of_launch), len(self.table.jobs)), -1, dtype=np.int64)
         for launch, parts in enumerate(of_launch):
             for part, jobs in getattr(parts, level) if parts is not None else ():
                 part_of[launch, list(jobs)] = numbers.setdefault(part, len(numbers))
-        job = np.minimum(spans.job, len(self.table.jobs))
-        found = moved_spans(spans, part_of[spans.launch, job], len(numbers), blocks)
+        found = moved_spans(spans, part_of[spans.launch, spans.job], blocks)
         for part, number in numbers.items():
             mine = found.part == number
             if not mine.any():
@@ -246,16 +272,22 @@ def _places(launches: LaunchColumns, spans: StepSpans) -> Ints:
 
 def _stop_ends(spans: StepSpans, table: JobTable) -> Ints:
     """int64[stops, launches]: when the last block is done with each stop, from the launch's begin, or -1."""
-    stops, launches = stops_of(table), len(spans.launch_id)
-    number = {stop: at for at, stop in enumerate(stops)}
-    none = len(stops)
-    stop_of = np.array([number.get(job.op, none) for job in table.jobs] + [none], dtype=np.int64)
-    stop = stop_of[np.minimum(spans.job, len(table.jobs))]
-    wall = (spans.launch_end - spans.launch_begin)[spans.launch]
-    ends = np.full((none + 1, launches), -1, dtype=np.int64)
-    end = np.clip(spans.end - spans.launch_begin[spans.launch], 0, wall)
-    np.maximum.at(ends, (stop, spans.launch), end)
-    return ends[:none]
+    number = {stop: at for at, stop in enumerate(stops_of(table))}
+    stop_of = np.array([number.get(job.op, -1) for job in table.jobs], dtype=np.int64)
+    at_stops = _of_jobs(spans, stop_of >= 0)
+    launch = at_stops.launch
+    wall = spans.launch_end - spans.launch_begin
+    ends = np.full((len(number), len(wall)), -1, dtype=np.int64)
+    end = np.clip(at_stops.end - spans.launch_begin[launch], 0, wall[launch])
+    np.maximum.at(ends, (stop_of[at_stops.job], launch), end)
+    return ends
+
+
+def _of_jobs(spans: StepSpans, wanted: npt.NDArray[np.bool_]) -> StepSpans:
+    """Some spans; ``wanted`` is bool[jobs]. Jobs that the table does not have are not wanted."""
+    chosen = np.flatnonzero(np.append(wanted, False)[np.minimum(spans.job, len(wanted))])
+    columns = ("begin", "end", "job", "launch", "block", "warp", "iteration")
+    return replace(spans, **{name: getattr(spans, name)[chosen] for name in columns})
 
 
 def _row(part: Part, times: _Times, tick: int | None, ceiling: ReadCeiling) -> dict[str, object]:

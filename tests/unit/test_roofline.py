@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from musetrace import analysis
 from musetrace.analysis.percentiles import nearest_rank
 from musetrace.analysis.read_ceiling import read_ceiling
+from musetrace.analysis.roofline import Roofline
+from musetrace.analysis.selection import Counted, LaunchColumns, Selection, spans_by_step
 from musetrace.analysis.tally import Tally
 from musetrace.errors import AnalysisError
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
@@ -80,6 +82,24 @@ def test_the_roofline_is_the_oracles(
     assert sorted(rows, key=sortable) == sorted(expected, key=sortable)
     order = ["launch", "phase", "op", "job"]
     assert [order.index(row["part"]) for row in rows] == sorted(order.index(row["part"]) for row in rows)
+
+
+@given(questions(), st.lists(launch_bytes, min_size=1, max_size=3))
+@settings(max_examples=50, deadline=None)
+def test_states_of_steps_are_put_together_in_any_order(
+    question: tuple[FakeRun, dict[str, Any]], told: list[LaunchBytes]
+) -> None:
+    run, scope = question
+    moved = RunBytes(tuple(told))
+    whole = Roofline(run.job_table, moved)
+    for steps in reversed(list(spans_by_step(run, Selection(*scope.values()), Counted()))):
+        for one in steps:
+            part = Roofline(run.job_table, moved)
+            part.add(one, LaunchColumns.of(run.launches(one.rank)), run.blocks)
+            whole.merge(part)
+    rows = whole.rows(run.tick_ns, read_ceiling(run.manifest))
+    expected = analysis.roofline(run, **scope, moved=moved).to_pylist()
+    assert sorted(rows, key=sortable) == sorted(expected, key=sortable)
 
 
 def on(job: int, begin: int, end: int, block: int = 0) -> Span:
