@@ -102,8 +102,10 @@ def compare(
     unstamped = _unstamped(of_a, of_b, times, layer_kind)
     if not unstamped:
         _check_ops(of_a.ops, of_b.ops)
-    busy = busy_rows(of_a.busy, of_b.busy, ranks, rule)
-    idle = idle_rows(of_a.idle, of_b.idle, ranks, rule)
+    # A rank that is not seen may be the one on which most differs.
+    ranked = () if any(run.losses["missing_ranks"] for run in (a, b)) else ranks
+    busy = busy_rows(of_a.busy, of_b.busy, ranked, rule)
+    idle = idle_rows(of_a.idle, of_b.idle, ranked, rule)
     only = [] if unstamped else [*_only("a", of_a.ops, of_b.ops), *_only("b", of_b.ops, of_a.ops)]
     return Comparison(
         times=_table(times, _TIME_FIELDS),

@@ -72,7 +72,8 @@ def idle_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) ->
 def _enter(found: IdleSeries, run: RunLike, kind: str, of_kind: _Kind) -> None:
     idle = of_kind.idle()
     found.times[BUSY, kind], found.times[IDLE, kind] = of_kind.busy(), idle
-    found.nothing[kind] = Series(np.zeros_like(idle.step_ns), 0, of_kind.launches, 0)
+    # What is shorter than a tick may have been read as nothing.
+    found.nothing[kind] = Series(np.zeros_like(idle.step_ns), of_kind.tick, of_kind.launches, 0)
     ranks = sorted({rank for one in of_kind.steps for rank in one.wall if one.blocks(rank)})
     for cause in sorted({cause for one in of_kind.steps for cause in one.idle}):
         named = cause_names(run.job_table, cause)

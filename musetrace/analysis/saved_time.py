@@ -51,7 +51,10 @@ SAVED_FIELDS = [
 
 
 def busy_rows(a: BusySeries, b: BusySeries, ranks: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
-    """Busy time per block and launch of each op that both runs have; the last columns as in the idle rows."""
+    """Busy time per block and launch of each op that both runs have; the last columns as in the idle rows.
+
+    ``ranks``: of which the one of the most is told; fewer than two for none.
+    """
     return [
         {"launch": name[0], "op": name[1], **_row(partial(a.of, name), partial(b.of, name), ranks, rule)}
         for name in a.ops
@@ -81,7 +84,7 @@ def idle_rows(a: IdleSeries, b: IdleSeries, ranks: Sequence[int], rule: Rule) ->
 def _row(a: _OfRank, b: _OfRank, ranks: Sequence[int], rule: Rule) -> dict[str, Any]:
     """A difference over all ranks, and the rank of the most, where another one's is less for certain."""
     row: dict[str, Any] = difference(a(None), b(None), rule)
-    if not is_told(row) or len(ranks) == 1:
+    if not is_told(row) or len(ranks) < 2:
         return row
     of_ranks = {rank: difference(a(rank), b(rank), rule) for rank in ranks}
     told = {rank: of for rank, of in of_ranks.items() if is_told(of)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.unit.analysis_traces import runs
 from tests.unit.fake_run import FakeRun, Launch, Span
 from tests.unit.planted_run import LAUNCHES, LENGTHS, planted
 
+A_COMPUTE, STOP_WAIT = 2, 8  # of the small table
 INTS = st.lists(st.integers(-1000, 1000), min_size=1, max_size=20)
 
 
@@ -207,6 +209,39 @@ def test_a_difference_below_both_ticks_is_never_told(tick_ns: int, told: str) ->
         return FakeRun(launches, spans, 1, (0,), tick_ns=tick_ns)
 
     assert verdicts(analysis.compare(run(20_000), run(22_000)))["a", "compute"] == told
+
+
+@pytest.mark.parametrize(("tick_ns", "told"), [(1000, "slower"), (1001, "same")])
+@pytest.mark.parametrize("before_ns", [0, 9000])
+def test_idle_time_below_both_ticks_is_never_told(before_ns: int, tick_ns: int, told: str) -> None:
+    # A wait of exactly 2,000 ns more in each step; none at all is nothing that is longer than a tick.
+    def run(wait_ns: int) -> FakeRun:
+        end = wait_ns + 500_000
+        launches = [Launch(0, step, 0, 0, "sliding", 0, end, 1) for step in range(9)]
+        spans = [Span(0, step, 0, 0, STOP_WAIT, 0, wait_ns) for step in range(9) if wait_ns]
+        spans += [Span(0, step, 0, 0, A_COMPUTE, wait_ns, 500_000) for step in range(9)]
+        return FakeRun(launches, spans, 1, (0,), tick_ns=tick_ns)
+
+    (row,) = analysis.compare(run(before_ns), run(before_ns + 2000)).idle.to_pylist()
+    assert (row["wait"], row["difference_ns"], row["verdict"]) == ("stop1_wait_ranks", 2000, told)
+
+
+def test_the_rank_of_the_most_is_told_unless_a_rank_is_missing() -> None:
+    def run(seed: int, late: int) -> FakeRun:
+        ranks = [planted(seed=seed + rank, ranks=(rank,), **LENGTHS) for rank in (0, 1)]
+        ranks[1] = planted(seed=seed + 1, ranks=(1,), **{**LENGTHS, "b_send": 3000 + late})
+        launches, spans = (sum((getattr(of, x) for of in ranks), []) for x in ("all_launches", "all_spans"))
+        return FakeRun(launches, spans, 2, (0, 1))
+
+    found = analysis.compare(run(1, 0), run(5, 4000))
+    (row,) = (of for of in found.busy.to_pylist() if of["verdict"] == "slower")
+    assert (row["op"], row["most_rank"]) == ("b", 1)
+    assert row["most_difference_ns"] == pytest.approx(4000, rel=0.05)
+    assert row["difference_ns"] == pytest.approx(2000, rel=0.1)
+    lacking = replace(run(5, 4000), missing=(2,))
+    rows = analysis.compare(run(1, 0), lacking).busy.to_pylist()
+    assert [of["verdict"] for of in rows] == [of["verdict"] for of in found.busy.to_pylist()]
+    assert {of["most_rank"] for of in rows} == {None}
 
 
 @pytest.mark.parametrize(("steps", "tick_ns"), [((5, 5), 1), ((5, 12), 1), ((12, 5), 1), ((12, 12), None)])
