@@ -32,6 +32,7 @@ from musetrace.store import Run
 _WIDE = 110  # from this width on, the interval, the clocks and the step are shown
 _OTHER_OPS = 8  # rows that tell nothing, beside those that do
 _OTHER_PARTS = 4
+_FEW = 2  # more rows than these take no more lines than to say that they are not shown
 # Of a launch: what is told of less than this takes no line of its own.
 _LEAST_SHARE = 0.001
 Rows = list[dict[str, Any]]
@@ -115,8 +116,8 @@ def _is_shown(row: dict[str, Any], least_ns: float) -> bool:
 def _shown(rows: Rows, others: int, every: bool, least_ns: float = 0) -> tuple[Rows, int]:
     """All rows that tell a difference of so much, the first others, and how many rows that leaves out."""
     told = sum(_is_shown(row, least_ns) for row in rows)
-    shown = rows if every else rows[: told + others]
-    return shown, len(rows) - len(shown)
+    more = len(rows) - told - others
+    return (rows, 0) if every or more <= _FEW else (rows[: told + others], more)
 
 
 def _more_lines(more: int, what: str, screen: Screen, small: str = "") -> list[str]:
