@@ -19,7 +19,6 @@ struct SpanGraph::WaitJob {
     std::size_t first_link = 0;
     Time shortest = kNever;      // time from where both the wait had begun and its producer had ended
     Time shortest_way = kNever;  // the same of waits whose producer was not ready
-    Time least_piece = 0;        // what a wait for a piece takes, else the piece lay ready
 };
 
 namespace {
@@ -55,15 +54,9 @@ bool SpanGraph::was_ready(Place wait, Place producer, Time tick_ns) const {
 // What the waits of a job show of their own cost.
 void SpanGraph::measure(const LaunchSpans& spans, const std::vector<Place>& waits, WaitJob& of_job,
                         Time tick_ns) const {
-    of_job.least_piece = tick_ns;
-    Time shortest_under_way = kNever;
-    for (const Place wait : waits) {
-        if (spans.under_way[wait]) shortest_under_way = std::min(shortest_under_way, own_time(wait));
-    }
-    if (shortest_under_way != kNever) of_job.least_piece += 2 * shortest_under_way;
     for (const Place wait : waits) {
         const Place producer = spans.producer[wait];
-        if (is_for_piece(spans, of_job, wait)) continue;
+        if (is_for_piece(spans, wait)) continue;
         const Time since = spans.under_way[wait] ? begin_[wait] : std::max(begin_[wait], end_[producer]);
         const Time own = std::max<Time>(end_[wait] - since, 0);
         of_job.shortest = std::min(of_job.shortest, own);
@@ -73,14 +66,12 @@ void SpanGraph::measure(const LaunchSpans& spans, const std::vector<Place>& wait
     }
 }
 
-// A wait that ended while its producer was under way was for a piece of it, unless the piece lay ready: the producer
-// had long been at it, and other waits of the job take as little. A loader that had long been at it is ahead, and waits
-// itself for room, whatever the wait took.
-bool SpanGraph::is_for_piece(const LaunchSpans& spans, const WaitJob& of_job, Place wait) const {
+// A wait that ended while its producer was under way was for a piece of it. But a loader that had long been at it is
+// ahead: the piece lay ready, and the loader itself waits for room.
+bool SpanGraph::is_for_piece(const LaunchSpans& spans, Place wait) const {
     if (!spans.under_way[wait]) return false;
     const Place producer = spans.producer[wait];
-    if (2 * own_time(wait) >= end_[wait] - begin_[producer]) return true;
-    return facts(producer).span_class != SpanClass::kLoad && own_time(wait) > of_job.least_piece;
+    return facts(producer).span_class != SpanClass::kLoad || 2 * own_time(wait) >= end_[wait] - begin_[producer];
 }
 
 // The first k of a group by end are one node: a wait for the last of them is a wait for them all.
@@ -109,7 +100,7 @@ void SpanGraph::link_wait(const LaunchSpans& spans, const WaitJob& of_job, Place
     const Place producer = spans.producer[wait];
     const Time own = of_job.shortest == kNever ? 0 : std::min(of_job.shortest, own_time(wait));
     if (spans.under_way[wait]) {
-        if (is_for_piece(spans, of_job, wait)) {
+        if (is_for_piece(spans, wait)) {
             end.awaited = begin_of(producer);
             end.way = end_[wait] - begin_[producer];
             end.way_of = job_[producer];

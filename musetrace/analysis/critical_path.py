@@ -29,6 +29,7 @@ _PARTS = [
     ("op", pa.string()),
     ("kind", pa.string()),
     ("n", pa.uint64()),
+    ("of_n", pa.uint64()),
     ("with_n", pa.uint64()),
     ("spans", pa.uint64()),
     ("total_ns", pa.int64()),
@@ -97,7 +98,8 @@ def critical_path(
     the launch's begin to the path's first span; ``before``, of a launch that began before the one before it
     had ended, the time until then; ``launch_way``, from that end to the first span; ``tail``, behind the last
     span; ``between``, from one launch to the next. ``with_n`` of the ``n`` launches have it on their path,
-    with ``spans`` stretches of time; ``mean_ns`` is per launch of all ``n``, ``share`` of their length.
+    with ``spans`` stretches of time (``of_n`` launches are in scope); ``mean_ns`` is per launch of all ``n``,
+    ``share`` of their length.
 
     ``edges``: one row per way from one job to another that a path takes between warps. ``how``: ``way``, a
     wait that ended after its producer had; ``piece``, while it was under way; ``last_piece``, the end of what
@@ -128,12 +130,12 @@ def critical_path(
     paths = _Paths(run.job_table)
     for path in (_step_paths if whole_steps else _launch_paths)(graphs, scope.rank, paths):
         paths.add(path)
-    tick = tick_ns(run)
+    tick, of_n = tick_ns(run), paths.n if of_launches is None else of_launches
     return CriticalPath(
-        parts=answer(run, _PARTS, paths.part_rows(tick), counted),
+        parts=answer(run, _PARTS, paths.part_rows(tick, of_n), counted),
         edges=answer(run, _EDGES, paths.edge_rows(tick), counted),
         n=paths.n,
-        of_n=paths.n if of_launches is None else of_launches,
+        of_n=of_n,
         length_ns=paths.length_ns,
         dropped=paths.dropped,
     )
@@ -243,7 +245,7 @@ class _Paths:
         edge.error_ns += int(error.sum())
         edge.worst_error_ns = max(edge.worst_error_ns, int(error.max()))
 
-    def part_rows(self, tick: int | None) -> list[dict[str, object]]:
+    def part_rows(self, tick: int | None, of_n: int) -> list[dict[str, object]]:
         """The rows of ``parts``."""
         jobs = range(len(self.table.jobs))
         known = dict.fromkeys(
@@ -252,8 +254,8 @@ class _Paths:
         order = [name for name in dict.fromkeys([*known, *self.parts]) if self.parts[name].with_n]
         of_all = None if tick is None else sum_uncertainty_ns(tick, self.n)
         return [
-            {"op": name[0], "kind": name[1], **self._part_row(self.parts[name], tick, of_all)}
-            for name in order
+            {"op": op, "kind": kind, "of_n": of_n, **self._part_row(self.parts[op, kind], tick, of_all)}
+            for op, kind in order
         ]
 
     def _part_row(self, part: _Part, tick: int | None, of_all: int | None) -> dict[str, object]:

@@ -16,6 +16,7 @@ from musetrace.cli.block_section import MOST_BLOCKS, block_lines
 from musetrace.cli.chart import legend
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, loss_summary, totals
+from musetrace.cli.critical_report import add_what_if_option, ask_critical, critical_json, critical_sections
 from musetrace.cli.gap_sections import idle_lines, wait_lines
 from musetrace.cli.observed_note import observed_json, observed_note
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
@@ -50,6 +51,7 @@ class ReportCommand(Command):
         parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
         parser.add_argument("--step", type=int, metavar="N", help="only this step")
         add_threshold_options(parser)
+        add_what_if_option(parser)
         add_width_option(parser)
         add_json_option(parser)
 
@@ -58,6 +60,7 @@ class ReportCommand(Command):
         screen, thresholds = screen_of(args), Thresholds.of(args)
         run = open_run(args.run)
         answers = ask(run, kind=args.kind, rank=args.rank, step=args.step, thresholds=thresholds)
+        answers |= ask_critical(run, list(answers["ops"]), args.rank, args.step, args.what_if)
         if args.json:
             print_json(document(run, args, answers))
         else:
@@ -184,6 +187,7 @@ def document(run: Run, args: argparse.Namespace, answers: Answers) -> dict[str, 
         "loads_ahead": answers["loads_ahead"].to_pylist(),
         "launch_edges": answers["launch_edges"].to_pylist(),
         **{name: answers[name].to_pylist() for name in _STEP_ANSWERS},
+        **critical_json(answers),
         "losses": run.losses,
         "notes": list(run.notes),
     }
@@ -300,5 +304,6 @@ def _sections(
         *gaps,
         *_engine_sections(answers, screen),
         ([_WAITS], answers["attribution"], wait_lines),
+        *critical_sections(answers, screen),
         ([_LOADS], answers["loads_ahead"], ahead_lines),
     ]

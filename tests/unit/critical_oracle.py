@@ -93,10 +93,8 @@ class Oracle:
         made = self.producer(wait)
         if made is None or not self.under_way(wait):
             return False
-        if 2 * self.length(wait) >= self.spans[wait].end - self.spans[made].begin:
-            return True
-        least = 2 * min(self.length(one) for one in self.waits_like(wait) if self.under_way(one)) + self.tick
-        return self.kind(made) != "load" and self.length(wait) > least
+        longer = 2 * self.length(wait) >= self.spans[wait].end - self.spans[made].begin
+        return self.kind(made) != "load" or longer
 
     def was_ready(self, wait: int) -> bool:
         made = self.producer(wait)

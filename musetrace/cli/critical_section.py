@@ -1,0 +1,182 @@
+"""The report's sections on what held up launches: critical path, its edges, and what a change would bring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from musetrace.analysis.clock_quality import combined_ns, places
+from musetrace.cli.chart import Chart
+from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
+from musetrace.cli.output import Screen
+from musetrace.cli.table import Column, table_lines
+from musetrace.cli.text import wrap
+from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, with_chart
+
+MOST_PARTS, MOST_EDGES, MOST_CHANGES = 8, 5, 6
+
+_TITLE_OF_PART = {
+    "head": "launched later",
+    "before": "launch before runs",
+    "launch_way": "behind launch before",
+    "tail": "no job says",
+    "between": "between launches",
+}
+_TITLE_OF_EDGE = {"way": "wait", "piece": "a piece", "last_piece": "last piece", "hand_off": "hand-off"}
+
+
+def critical_lines(edges: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
+    """What a launch's end waited for: the largest parts of its critical path, and where it changes warps."""
+    rows = _largest(table.to_pylist(), "total_ns", "total_uncertainty_ns")
+    shown, rest = rows[:MOST_PARTS], rows[MOST_PARTS:]
+    n, length_ns = rows[0]["n"], sum(row["total_ns"] for row in rows)
+    decimals = decimals_for(longest(rows, "mean_ns"))
+    columns = [
+        Column("critical path", [_part(row, screen) for row in shown], left=True),
+        Column("kind", [row["kind"] if row["op"] else NOTHING for row in shown], left=True),
+        *_bounded(shown, "mean", "us", decimals, screen),
+        Column("share", [percent(row["share"]) for row in shown]),
+        *([Column("launches", [f"{row['with_n']}/{n}" for row in shown])] if _wide(screen) else []),
+    ]
+
+    def bar(chart: Chart, row: dict[str, Any]) -> str:
+        return chart.bar(row["kind"], 0, row["mean_ns"], 0, row["mean_ns"])
+
+    whole = f"{us(length_ns / n, decimals)} us a launch, mean of {_of_launches(n, rows[0]['of_n'])}"
+    lines = wrap(f"{whole}; the path is what its end waited for", screen.width)
+    lines += with_chart(columns, shown, longest(shown, "mean_ns"), bar, screen)
+    if rest:
+        less = sum(row["total_ns"] for row in rest)
+        share = percent(less / length_ns if length_ns else None)
+        lines += wrap(f"and {us(less / n, decimals)} us, {share}, in {len(rest)} more", screen.width)
+    return [*lines, *edge_lines(edges, screen)]
+
+
+def edge_lines(table: pa.Table, screen: Screen) -> list[str]:
+    """The ways between warps on which paths lose most time, from the end of one job to the next."""
+    rows = _largest(table.to_pylist(), "hop_total_ns", "hop_total_uncertainty_ns")
+    shown = [row for row in rows if row["hop_total_ns"] > 0][:MOST_EDGES]
+    if not shown:
+        return []
+    decimals = decimals_for(longest(shown, "hop_p50_ns"))
+    columns = [
+        Column("way from", [screen.shown(row["from_job"]) for row in shown], left=True),
+        Column("to", [screen.shown(row["job"]) for row in shown], left=True),
+        *(
+            [Column("how", [_TITLE_OF_EDGE[row["how"]] for row in shown], left=True)]
+            if _roomy(screen)
+            else []
+        ),
+        Column("n", [count(row["n"]) for row in shown]),
+        *_bounded(shown, "hop_p50", "us p50", decimals, screen, "hop"),
+        *([Column("other block", [_share(row, "other_block_n") for row in shown])] if _roomy(screen) else []),
+        *([Column("other rank", [_share(row, "other_rank_n") for row in shown])] if _wide(screen) else []),
+    ]
+    return table_lines(columns, screen.width)
+
+
+def what_if_lines(table: pa.Table, screen: Screen) -> list[str]:
+    """What a launch would be shorter: for each op at no time and a little faster, and without waits."""
+    rows = table.to_pylist()
+    if not rows:
+        return []
+    ops = {row["target"]: row for row in rows if row["how"] == "zero"}
+    faster = {row["target"]: row for row in rows if row["how"] == "faster"}
+    best = [faster[name] for name in faster if _told(faster[name])][:MOST_CHANGES]
+    waits = [row for row in rows if row["how"] == "gone" and _told(row)][:MOST_CHANGES]
+    decimals = decimals_for(longest(rows, "saved_mean_ns"))
+    lines = wrap(_replayed(rows[0]), screen.width)
+    if best:
+        zero = [ops[row["target"]] for row in best]
+        columns = [
+            Column("if", [screen.shown(row["target"]) for row in best], left=True),
+            *_bounded(best, "saved_mean", "10 % faster: us saved", decimals, screen),
+            Column("of launch", [percent(row["saved_share"]) for row in best]),
+            *_bounded(zero, "saved_mean", "no time: us saved", decimals, screen),
+            *(
+                [Column("on path", [us(row["on_path_mean_ns"], decimals) for row in zero])]
+                if _wide(screen)
+                else []
+            ),
+        ]
+        lines += table_lines(columns, screen.width)
+    if waits:
+        columns = [
+            Column("without the wait", [screen.shown(row["target"]) for row in waits], left=True),
+            *_bounded(waits, "saved_mean", "us saved", decimals, screen),
+            Column("of launch", [percent(row["saved_share"]) for row in waits]),
+        ]
+        lines += table_lines(columns, screen.width)
+    return lines
+
+
+def asked_lines(tables: dict[str, pa.Table], screen: Screen) -> list[str]:
+    """What the changes that were asked for would bring, for each kind of launch."""
+    rows = [{**row, "kind": kind} for kind, table in tables.items() for row in table.to_pylist()]
+    if not rows:
+        return []
+    decimals = decimals_for(longest(rows, "length_mean_ns"))
+    columns = [
+        Column("what if", [screen.shown(row["change"]) for row in rows], left=True, widest=36),
+        Column("launch", [screen.shown(row["kind"]) for row in rows], left=True),
+        Column("n", [f"{row['n']}/{row['of_n']}" for row in rows]),
+        Column("us", [us(row["length_mean_ns"], decimals) for row in rows]),
+        Column("then", [us(row["new_mean_ns"], decimals) for row in rows]),
+        *_bounded(rows, "saved_mean", "saved", decimals, screen),
+        Column("share", [percent(row["saved_share"]) for row in rows]),
+    ]
+    return table_lines(columns, screen.width)
+
+
+def _replayed(row: dict[str, Any]) -> str:
+    exact = "are exact" if not row["residual_ns"] else f"are off by up to {whole_ns(row['residual_ns'])} ns"
+    return (
+        f"what a launch would be shorter, replayed on {_of_launches(row['n'], row['of_n'])}: "
+        f"unchanged replays {exact}; gaps, ways and all other jobs keep their time"
+    )
+
+
+def _of_launches(n: int, of_n: int) -> str:
+    return f"{count(n)} launches" if n == of_n else f"{count(n)} of {count(of_n)} launches"
+
+
+def _largest(rows: Rows, name: str, uncertainty: str) -> Rows:
+    """Largest first; what the clock cannot tell apart stands in the order it came in."""
+    off = [row[uncertainty] for row in rows]
+    worst = None if None in off else max(off, default=0)
+    found = places([-row[name] for row in rows], combined_ns(worst, worst))
+    return [rows[at] for at in sorted(range(len(rows)), key=found.__getitem__)]
+
+
+def _bounded(
+    rows: Rows, name: str, title: str, decimals: int, screen: Screen, error: str | None = None
+) -> list[Column]:
+    """A time, and where there is room what is open in it."""
+    off = f"{error or name}_uncertainty_ns"
+    columns = [Column(title, [bounded_us(row[f"{name}_ns"], row[off], decimals) for row in rows])]
+    if _roomy(screen):
+        columns.append(Column(f"{screen.plus_minus} ns", [whole_ns(row[off]) for row in rows]))
+    return columns
+
+
+def _told(row: dict[str, Any]) -> bool:
+    """Whether a saving is more than what the clock leaves open."""
+    off = row["saved_mean_uncertainty_ns"]
+    return off is not None and row["saved_mean_ns"] >= off
+
+
+def _part(row: dict[str, Any], screen: Screen) -> str:
+    return screen.shown(row["op"]) if row["op"] else _TITLE_OF_PART[row["kind"]]
+
+
+def _share(row: dict[str, Any], name: str) -> str:
+    return percent(row[name] / row["n"])
+
+
+def _roomy(screen: Screen) -> bool:
+    return screen.width >= ROOMY
+
+
+def _wide(screen: Screen) -> bool:
+    return screen.width >= WIDE
