@@ -33,7 +33,12 @@ std::int64_t group_of(const LaunchSpans& spans, const JobFacts& facts, Place spa
 }  // namespace
 
 void SpanGraph::link_waits(const LaunchSpans& spans, Time tick_ns) {
-    for (Place span = 0; span < static_cast<Place>(size_); ++span) ends_[span].own = own_time(span);
+    shortest_.assign(jobs_.size(), kNever);
+    for (Place span = 0; span < static_cast<Place>(size_); ++span) {
+        ends_[span].own = own_time(span);
+        Time& shortest = shortest_[static_cast<std::size_t>(job_[span])];
+        shortest = std::min(shortest, own_time(span));
+    }
     std::vector<std::vector<Place>> waits(jobs_.size());
     for (Place span = 0; span < static_cast<Place>(size_); ++span) {
         if (spans.producer[span] != kNone) waits[static_cast<std::size_t>(job_[span])].push_back(span);
@@ -72,6 +77,15 @@ bool SpanGraph::is_for_piece(const LaunchSpans& spans, Place wait) const {
     if (!spans.under_way[wait]) return false;
     const Place producer = spans.producer[wait];
     return facts(producer).span_class != SpanClass::kLoad || 2 * own_time(wait) >= end_[wait] - begin_[producer];
+}
+
+// Whether what follows a wait takes what the wait did not wait for: a load, or behind a stop what takes twice as long
+// as the quickest of its job, for then it waits itself.
+bool SpanGraph::leaves_some(Place wait) const {
+    const Place next = next_in_lane_[wait];
+    if (next == kNone) return false;
+    if (facts(next).span_class == SpanClass::kLoad) return true;
+    return facts(wait).scope == Scope::kRanks && own_time(next) > 2 * shortest_[static_cast<std::size_t>(job_[next])];
 }
 
 // The first k of a group by end are one node: a wait for the last of them is a wait for them all.
@@ -117,8 +131,7 @@ void SpanGraph::link_wait(const LaunchSpans& spans, const WaitJob& of_job, Place
     }
     end.awaited = link_of(of_job.first_link + static_cast<std::size_t>(of_job.place[producer]));
     end.producer = producer;
-    const Place next = next_in_lane_[wait];
-    if (next != kNone && facts(next).span_class == SpanClass::kLoad) link_stream(spans, of_job, wait);
+    if (leaves_some(wait)) link_stream(spans, of_job, wait);
     if (!was_ready(wait, producer, tick_ns)) {
         end.way = end_[wait] - end_[producer];
         end.own = own;
