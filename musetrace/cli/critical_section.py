@@ -84,7 +84,7 @@ def what_if_lines(table: pa.Table, screen: Screen) -> list[str]:
     ops = {row["target"]: row for row in rows if row["how"] == "zero"}
     faster = {row["target"]: row for row in rows if row["how"] == "faster"}
     best = [faster[name] for name in faster if _told(faster[name])][:MOST_CHANGES]
-    waits = [row for row in rows if row["how"] == "gone" and _told(row)][:MOST_CHANGES]
+    waits = _waits(rows)[:MOST_CHANGES]
     decimals = decimals_for(longest(rows, "saved_mean_ns"))
     lines = wrap(_replayed(rows[0]), screen.width)
     if best:
@@ -158,6 +158,13 @@ def _bounded(
     if _roomy(screen):
         columns.append(Column(f"{screen.plus_minus} ns", [whole_ns(row[off]) for row in rows]))
     return columns
+
+
+def _waits(rows: Rows) -> Rows:
+    """Waits that would save something; of a stop the stop as a whole, not its waits one by one."""
+    gone = [row for row in rows if row["how"] == "gone" and _told(row)]
+    names = [row["target"] for row in gone]
+    return [row for row in gone if not any(row["target"].startswith(f"{name}_") for name in names)]
 
 
 def _told(row: dict[str, Any]) -> bool:

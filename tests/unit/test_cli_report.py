@@ -120,6 +120,10 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "step_histogram",
         "outlier_steps",
         "step_growth",
+        "critical_path",
+        "critical_edges",
+        "what_ifs",
+        "what_if",
         "losses",
         "notes",
     ]
