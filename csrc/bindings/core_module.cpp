@@ -4,6 +4,8 @@
 namespace musetrace::bindings {
 void bind_abi(pybind11::module_ module);
 void bind_analysis_critical(pybind11::module_ module);
+void bind_analysis_instances(pybind11::module_ module);
+void bind_analysis_producers(pybind11::module_ module);
 void bind_cpu(pybind11::module_ module);
 void bind_geometry(pybind11::module_ module);
 void bind_host_probe(pybind11::module_ module);
@@ -14,6 +16,8 @@ PYBIND11_MODULE(_core, module) {
     musetrace::bindings::bind_abi(module.def_submodule("abi", "stamp layout, job tables, wait report, frame"));
     pybind11::module_ analysis = module.def_submodule("analysis", "the loops of musetrace.analysis that are long");
     musetrace::bindings::bind_analysis_critical(analysis);
+    musetrace::bindings::bind_analysis_instances(analysis);
+    musetrace::bindings::bind_analysis_producers(analysis);
     musetrace::bindings::bind_cpu(module.def_submodule("cpu", "the host device that runs the megakernel"));
     musetrace::bindings::bind_geometry(
         module.def_submodule("megakernel", "how the GPU kernel deals a layer to its blocks"));

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.clock_quality import mean_uncertainty_ns, tick_ns_of
+from musetrace.analysis.clock_quality import mean_uncertainty_ns, mean_uncertainty_of_squares, tick_ns_of
 from musetrace.analysis.observed import NAMES, total
 from musetrace.analysis.percentiles import TENTHS, nearest_rank, rounded_mean
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import Counted
+from musetrace.analysis.value_counts import ValueCounts
 
 Ints = npt.NDArray[np.int64]
 
@@ -101,6 +102,27 @@ def spread(prefix: str, values: Ints, per_launch: Ints, tick: int | None) -> dic
         f"{prefix}_uncertainty_ns": tick if some else None,
         f"{prefix}_mean_ns": rounded_mean(values) if some else None,
         f"{prefix}_mean_uncertainty_ns": mean_uncertainty_ns(tick, values, per_launch) if some else None,
+    }
+
+
+def spread_of_counts(
+    prefix: str, counts: ValueCounts, squares: int, tick: int | None
+) -> dict[str, int | None]:
+    """The columns of :func:`spread_fields` for differences of stamps that were counted by value.
+
+    ``squares``: the sum, over launches, of the square of how many of them the launch gave.
+    """
+    tenths = counts.nearest_rank()
+    some = len(counts.values) > 0
+    return {
+        **{f"{prefix}_p{percent}_ns": value for percent, value in zip(TENTHS, tenths, strict=True)},
+        f"{prefix}_uncertainty_ns": tick if some else None,
+        f"{prefix}_mean_ns": counts.rounded_mean() if some else None,
+        f"{prefix}_mean_uncertainty_ns": mean_uncertainty_of_squares(
+            tick, squares, counts.n, counts.all_equal
+        )
+        if some
+        else None,
     }
 
 

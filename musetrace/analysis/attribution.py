@@ -11,8 +11,9 @@ step is not known, or the scope is ``ranks`` and the run misses a rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +21,23 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import sum_uncertainty_ns
-from musetrace.analysis.launch_counts import LaunchCounts
-from musetrace.analysis.percentiles import nearest_rank
-from musetrace.analysis.producers import BLOCK, NO_TIME, RANKS, Match, matches
-from musetrace.analysis.rank_clocks import RankTimes, rank_times
+from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.producers import BLOCK, NO_TIME, RANK, RANKS, Match, matches, sums_by_rank
+from musetrace.analysis.question import Question, ask
+from musetrace.analysis.rank_clocks import rank_times
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, check_scope, spans_by_step
+from musetrace.analysis.selection import Counted, Selection, StepSpans
+from musetrace.analysis.state import State, StatesByRank
 from musetrace.analysis.step_axis import StepAxis
-from musetrace.analysis.wait_jobs import narrowest_scope, wait_jobs
+from musetrace.analysis.value_counts import ValueCounts
+from musetrace.analysis.wait_jobs import WaitJob, narrowest_scope, wait_jobs
 from musetrace.errors import AnalysisError
-from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
 
 MOST_NAMED = 3
+
+_SCOPES = (BLOCK, RANK, RANKS)
 
 _LAST_BLOCKS = pa.list_(pa.struct([("rank", pa.uint32()), ("block", pa.uint32()), ("share", pa.float64())]))
 _LAST_RANKS = pa.list_(pa.struct([("rank", pa.uint32()), ("share", pa.float64())]))
@@ -107,172 +111,169 @@ def attribution(
     """
     if not 0 <= least_last_share <= 1:
         raise AnalysisError(f"the least share of who is last is {least_last_share:g}: give one from 0 to 1")
-    check_scope(run, Selection(layer_kind, rank, step))
-    counted = Counted()
-    clocks, tick = rank_times(run), tick_ns(run)
-    pairs = _pairs(run.job_table)
-    for spans in spans_by_step(run, Selection(layer_kind, None, step), counted):
-        axis = StepAxis.of(spans, clocks)
-        everywhere = _launches_of_all(spans, run.ranks)
-        for pair in pairs:
-            pair.add(axis, spans, rank, clocks, tick, run.blocks, everywhere)
-    seen = [pair for pair in pairs if pair.waits]
-    total_ns = sum(int(of.sum()) for pair in seen for of in pair.waits)
-    whole = not run.losses.get("missing_ranks")
-    rows = [pair.row(run, total_ns, whole, tick, least_last_share) for pair in seen]
-    return answer(run, _FIELDS, rows, counted)
+    question = replace(ATTRIBUTION, finish=partial(_finish, least_share=least_last_share))
+    return ask(run, question, Selection(layer_kind, rank, step))
 
 
-def _launches_of_all(spans: list[StepSpans], ranks: tuple[int, ...]) -> Ints:
+def _launches_of_all(spans: Sequence[StepSpans], ranks: tuple[int, ...]) -> Ints:
     """The launches of a step that were seen on every rank of the run."""
     ids, counts = np.unique(np.concatenate([one.launch_id for one in spans]), return_counts=True)
     seen: Ints = ids[counts == len(ranks)]
     return seen
 
 
-def _pairs(table: JobTable) -> list[_Pair]:
-    return [
-        _Pair(one.wait, one.producer, one.iterates, {scope: _InScope() for scope in one.scopes})
-        for one in wait_jobs(table)
-    ]
-
-
-@dataclass
-class _Pair:
-    """A wait and the job that it awaits, with what was found in each scope that it may have."""
-
-    wait: int
-    producer: int
-    iterates: bool
-    scopes: dict[str, _InScope]
-    waits: list[Ints] = field(default_factory=list)
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
-
-    def add(
-        self,
-        axis: StepAxis,
-        spans: list[StepSpans],
-        rank: int | None,
-        clocks: Mapping[int, RankTimes],
-        tick: int | None,
-        blocks: int,
-        everywhere: Ints,
-    ) -> None:
-        """Match the waits of one step, of one rank or of all; ``everywhere`` are launches of every rank."""
-        part = axis.spans_of(self.wait)
-        mine = np.ones(part.stop - part.start, dtype=np.bool_)
-        if rank is not None:
-            mine = np.array(axis.ranks)[axis.rank[part]] == rank
-        if not mine.any():
-            return
-        for one in spans:
-            if rank in (None, one.rank):
-                self.counts.add(one, one.launch[one.job == self.wait])
-        begin, end = axis.begin[part][mine], axis.end[part][mine]
-        self.waits.append(end - begin)
-        for scope, found in self.scopes.items():
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    clocks = rank_times(run)
+    axis = StepAxis.of(spans, clocks)
+    everywhere = _launches_of_all(spans, run.ranks)
+    states = StatesByRank(len(spans))
+    for pair in wait_jobs(run.job_table):
+        part = axis.spans_of(pair.wait)
+        if part.start == part.stop:
+            continue
+        states.add("wait_ns", axis.rank[part], pair.wait, axis.end[part] - axis.begin[part])
+        states.add_launches("waits", axis.rank[part], pair.wait, axis.launch[part])
+        for scope in pair.scopes:
             match = matches(
                 axis,
-                self.wait,
-                self.producer,
+                pair.wait,
+                pair.producer,
                 scope,
-                by_iteration=self.iterates,
+                by_iteration=pair.iterates,
                 clocks=clocks,
-                tick_ns=tick,
-                blocks=blocks,
+                tick_ns=tick_ns(run),
+                blocks=run.blocks,
             )
             if scope == RANKS:
-                match = replace(match, tied=match.tied | ~np.isin(axis.launch[part], everywhere))
-            found.add(match.of(mine), begin, end, np.array(axis.ranks), blocks)
-
-    def row(
-        self, run: RunLike, all_ns: int, whole: bool, tick: int | None, least_share: float
-    ) -> dict[str, object]:
-        """The answer's row."""
-        scope = narrowest_scope({name: one.waiting_ns for name, one in self.scopes.items()})
-        found, waits = self.scopes[scope], np.concatenate(self.waits)
-        jobs, total = run.job_table.jobs, int(waits.sum())
-        off = sum_uncertainty_ns(tick, self.counts.squares())
-        told = tick is not None and scope != BLOCK and (whole or scope != RANKS)
-        return {
-            "op": jobs[self.wait].op,
-            "wait": jobs[self.wait].name,
-            "producer_op": jobs[self.producer].op,
-            "awaits": jobs[self.producer].name,
-            "scope": scope,
-            "n": len(waits),
-            "total_ns": total,
-            "total_uncertainty_ns": off,
-            "share": total / all_ns if all_ns else None,
-            "wait_p50_ns": nearest_rank(waits, (50,))[0],
-            "wait_uncertainty_ns": tick,
-            "before_ns": found.before_ns,
-            "after_ns": found.after_ns,
-            "before_uncertainty_ns": None if off is None else off + found.error_ns,
-            "under_way_n": found.under_way_n,
-            "under_way_ns": found.under_way_ns,
-            "unmatched_n": len(waits) - found.matched_n - found.under_way_n,
-            "unmatched_ns": total - found.waiting_ns - found.after_ns,
-            "last_n": found.matched_n,
-            **(found.last(run.blocks, scope, least_share) if told else {}),
-        }
+                elsewhere = ~np.isin(axis.launch[part], everywhere)
+                match = replace(match, tied=match.tied | elsewhere)
+            _add_scope(states, axis, pair, scope, match, run.blocks)
+    return states.states()
 
 
-@dataclass
+def _add_scope(
+    states: StatesByRank, axis: StepAxis, pair: WaitJob, scope: str, match: Match, blocks: int
+) -> None:
+    """Add one step's waits of a pair, matched in one scope."""
+    number, ranks = _SCOPES.index(scope), np.array(axis.ranks)
+    sums = sums_by_rank(axis, pair.wait, match, blocks)
+    place, what = np.indices(sums.shape)
+    states.add("sums", place.ravel(), pair.wait, number, what.ravel(), sums=sums.ravel())
+    if scope != BLOCK:  # who it is goes without saying
+        certain = (match.end != NO_TIME) & ~match.tied
+        last = KeySums.of(axis.rank[axis.spans_of(pair.wait)][certain], match.who[certain])
+        of, who = last.keys
+        states.add("last", of, pair.wait, number, ranks[who // blocks], who % blocks, sums=last.sums)
+
+
+def _finish(
+    run: RunLike, selection: Selection, state: State, counted: Counted, least_share: float = 0.0
+) -> pa.Table:
+    waits = {wait: ValueCounts.of(of_wait) for wait, of_wait in state.sum_of("wait_ns", 2).groups()}
+    all_ns = sum(counts.total for counts in waits.values())
+    sums = state.sum_of("sums", 3).as_dict()
+    last = dict(state.sum_of("last", 4).groups())
+    rows: list[dict[str, object]] = []
+    for pair in wait_jobs(run.job_table):
+        if pair.wait in waits:
+            found = [_InScope.of(scope, pair.wait, sums, last.get(pair.wait)) for scope in pair.scopes]
+            squares = state.square_of("waits", pair.wait)
+            rows.append(_row(run, pair, found, waits[pair.wait], squares, all_ns, least_share))
+    return answer(run, _FIELDS, rows, counted)
+
+
+def _row(
+    run: RunLike,
+    pair: WaitJob,
+    scopes: Sequence[_InScope],
+    waits: ValueCounts,
+    squares: int,
+    all_ns: int,
+    least_share: float,
+) -> dict[str, object]:
+    scope = narrowest_scope({one.scope: one.waiting_ns for one in scopes})
+    found = next(one for one in scopes if one.scope == scope)
+    jobs, tick, total = run.job_table.jobs, tick_ns(run), waits.total
+    off = sum_uncertainty_ns(tick, squares)
+    told = tick is not None and found.scope != BLOCK
+    told = told and (found.scope != RANKS or not run.losses.get("missing_ranks"))
+    return {
+        "op": jobs[pair.wait].op,
+        "wait": jobs[pair.wait].name,
+        "producer_op": jobs[pair.producer].op,
+        "awaits": jobs[pair.producer].name,
+        "scope": found.scope,
+        "n": waits.n,
+        "total_ns": total,
+        "total_uncertainty_ns": off,
+        "share": total / all_ns if all_ns else None,
+        "wait_p50_ns": waits.nearest_rank((50,))[0],
+        "wait_uncertainty_ns": tick,
+        "before_ns": found.before_ns,
+        "after_ns": found.after_ns,
+        "before_uncertainty_ns": None if off is None else off + found.error_ns,
+        "under_way_n": found.under_way_n,
+        "under_way_ns": found.under_way_ns,
+        "unmatched_n": waits.n - found.matched_n - found.under_way_n,
+        "unmatched_ns": total - found.waiting_ns - found.after_ns,
+        "last_n": found.matched_n,
+        **(found.last(least_share) if told else {}),
+    }
+
+
+@dataclass(frozen=True)
 class _InScope:
     """Sums over the waits of one pair, matched in one scope; ``lasts`` counts waits by rank and block."""
 
-    matched_n: int = 0
-    tied_n: int = 0
-    under_way_n: int = 0
-    before_ns: int = 0
-    after_ns: int = 0
-    under_way_ns: int = 0
-    error_ns: int = 0
-    lasts: dict[int, int] = field(default_factory=dict)
+    scope: str
+    lasts: Mapping[tuple[int, ...], int]
+    # As sums_by_rank has them.
+    matched_n: int
+    tied_n: int
+    under_way_n: int
+    before_ns: int
+    after_ns: int
+    under_way_ns: int
+    error_ns: int
+
+    @classmethod
+    def of(cls, scope: str, wait: int, sums: Mapping[tuple[int, ...], int], last: KeySums | None) -> _InScope:
+        """The sums of a wait in a scope; ``last`` of the wait, by scope, rank and block."""
+        number = _SCOPES.index(scope)
+        mine = {} if last is None else dict(last.groups())
+        lasts = mine[number].as_dict() if number in mine else {}
+        return cls(scope, lasts, *(sums.get((wait, number, what), 0) for what in range(7)))
 
     @property
     def waiting_ns(self) -> int:
         """Time in which a producer was not ready."""
         return self.before_ns + self.under_way_ns
 
-    def add(self, match: Match, begin: Ints, end: Ints, ranks: Ints, blocks: int) -> None:
-        """Add one step; ``begin`` and ``end`` of each wait, ``ranks`` by their places."""
-        has = match.end != NO_TIME
-        before = np.clip(match.end[has] - begin[has], 0, (end - begin)[has])
-        self.matched_n += int(has.sum())
-        self.tied_n += int((has & match.tied).sum())
-        self.under_way_n += int(match.under_way.sum())
-        self.before_ns += int(before.sum())
-        self.after_ns += int((end - begin)[has].sum() - before.sum())
-        self.under_way_ns += int((end - begin)[match.under_way].sum())
-        self.error_ns += int(match.error_ns[has].sum())
-        who, counts = np.unique(match.who[has & ~match.tied], return_counts=True)
-        for one, count in zip((ranks[who // blocks] * blocks + who % blocks).tolist(), counts, strict=True):
-            self.lasts[one] = self.lasts.get(one, 0) + int(count)
-
-    def last(self, blocks: int, scope: str, least_share: float) -> dict[str, object]:
+    def last(self, least_share: float) -> dict[str, object]:
         """Who was last how often."""
         if not self.matched_n:
             return {}
-        by_rank: dict[int, int] = {}
-        for who, count in self.lasts.items():
-            by_rank[who // blocks] = by_rank.get(who // blocks, 0) + count
+        by_rank: dict[tuple[int, ...], int] = {}
+        for (rank, _), count in self.lasts.items():
+            by_rank[(rank,)] = by_rank.get((rank,), 0) + count
         least = least_share * self.matched_n
         return {
             "cannot_tell_share": self.tied_n / self.matched_n,
             "last_blocks": [
-                {"rank": who // blocks, "block": who % blocks, "share": count / self.matched_n}
-                for who, count in _most(self.lasts, least)
+                {"rank": rank, "block": block, "share": count / self.matched_n}
+                for (rank, block), count in _most(self.lasts, least)
             ],
             "last_ranks": [
-                {"rank": rank, "share": count / self.matched_n} for rank, count in _most(by_rank, least)
+                {"rank": rank, "share": count / self.matched_n} for (rank,), count in _most(by_rank, least)
             ]
-            if scope == RANKS
+            if self.scope == RANKS
             else None,
         }
 
 
-def _most(counts: Mapping[int, int], least: float) -> list[tuple[int, int]]:
+def _most(counts: Mapping[tuple[int, ...], int], least: float) -> list[tuple[tuple[int, ...], int]]:
     enough = [one for one in counts.items() if one[1] >= least]
     return sorted(enough, key=lambda one: (-one[1], one[0]))[:MOST_NAMED]
+
+
+ATTRIBUTION = Question("attribution", 1, _accumulate, _finish, all_ranks=True)

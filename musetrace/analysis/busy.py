@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,19 +10,14 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import sum_uncertainty_ns
-from musetrace.analysis.intervals import newly_covered, opens_piece, sorted_axis
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import BUSY_KINDS, LOADING_KINDS, WAITING_KINDS, jobs_of_kinds
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import (
-    Counted,
-    Selection,
-    StepSpans,
-    chosen_ranks,
-    counted_blocks,
-    step_spans,
-)
+from musetrace.analysis.selection import Counted, Selection, StepSpans, counted_blocks
+from musetrace.analysis.state import State
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _FIELDS = [
     ("rank", pa.uint32()),
@@ -67,123 +62,102 @@ def block_busy(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    selection = Selection(layer_kind, rank, step)
-    counted = Counted()
-    classes = _KindClasses.of(run)
+    return ask(run, BLOCK_BUSY, Selection(layer_kind, rank, step))
+
+
+# Sums of each block. Loading and waiting include the classes before them.
+_LAUNCHES, _WALL, _BUSY, _LOADING, _WAITING = range(5)
+# Sums of squares of each block; the wall's are the launches.
+_SQUARED = ("busy", "loading", "waiting", "rest", "idle")
+
+
+def _first_class(run: RunLike) -> npt.NDArray[np.uint8]:
+    """u8[65536] by job id: 0 busy, 1 loading, 2 waiting, 3 none of these."""
+    first = np.full(1 << 16, 3, dtype=np.uint8)
+    for number, kinds in enumerate((BUSY_KINDS, LOADING_KINDS, WAITING_KINDS)):
+        first[jobs_of_kinds(run.job_table, kinds)] = number
+    return first
+
+
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    first_class = _first_class(run)
+    return [_state(one, run.blocks, first_class) for one in spans]
+
+
+def _state(spans: StepSpans, blocks: int, first_class: npt.NDArray[np.uint8]) -> State:
+    """One (rank, step): ``sums`` by (rank, block, what), ``squares`` by (rank, block, class).
+
+    Squares are of the number of differences of stamps that each launch adds to the block's time.
+    """
+    state = State()
+    walls = spans.launch_end - spans.launch_begin
+    counted = counted_blocks(spans, blocks)
+    covered, pieces, has_own = spans.by_instance(blocks).busy_unions(first_class)
+    times = [counted.sum(axis=0), walls @ counted, *covered.reshape(3, blocks, -1).sum(axis=2)]
+    squares = _squares(pieces, has_own, counted)
+    for name, values in (("sums", np.stack(times)), ("squares", squares)):
+        what, block = np.indices(values.shape)
+        state.add(name, spans.rank, block.ravel(), what.ravel(), sums=values.ravel())
+    return state
+
+
+def _squares(pieces: Ints, has_own: npt.NDArray[np.uint8], counted: Bools) -> Ints:
+    """int64[len(_SQUARED), blocks], from the pieces of each class's union in each (block, launch)."""
+    busy, with_loads, with_waits = pieces
+    differences = (
+        busy,
+        np.where(has_own[1], busy + with_loads, 0),
+        np.where(has_own[2], with_loads + with_waits, 0),
+        with_waits + 1,
+        busy + 1,
+    )
+    launches, blocks = counted.shape
+    return np.stack(
+        [(number.reshape(blocks, launches) ** 2 * counted.T).sum(axis=1) for number in differences]
+    )
+
+
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
     tick = tick_ns(run)
-    totals = {one: _Totals.of(run.blocks) for one in chosen_ranks(run, selection)}
-    for spans in step_spans(run, selection, counted):
-        totals[spans.rank].add(spans, run.blocks, classes)
-    rows = [
-        {**row, "observed": counted.seen[one].share}
-        for one, total in totals.items()
-        for row in total.rows(one, tick)
-    ]
+    squares = state.sum_of("squares", 3).as_dict()
+    sums = state.sum_of("sums", 3).as_dict()
+    # A block that counts in no launch has no row.
+    places = [(rank, block) for rank, block, what in sums if what == _LAUNCHES]
+    rows = []
+    for place in places:
+        of_block = [sums.get((*place, what), 0) for what in range(5)]
+        of_squares = [squares.get((*place, what), 0) for what in range(len(_SQUARED))]
+        times = _times(*of_block[1:])
+        rows.append(
+            {
+                "rank": place[0],
+                "block": place[1],
+                "launches": of_block[_LAUNCHES],
+                **times,
+                **_uncertainties([of_block[_LAUNCHES], *of_squares], tick),
+                "observed": counted.seen[place[0]].share,
+            }
+        )
     return answer(run, _FIELDS, rows, counted)
 
 
-@dataclass(frozen=True)
-class _KindClasses:
-    """bool[65536] by job id: in this class or in one before it (busy, then loading, then waiting)."""
-
-    busy: npt.NDArray[np.bool_]
-    loading: npt.NDArray[np.bool_]
-    waiting: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, run: RunLike) -> _KindClasses:
-        kinds = (BUSY_KINDS, BUSY_KINDS | LOADING_KINDS, BUSY_KINDS | LOADING_KINDS | WAITING_KINDS)
-        return cls(*(jobs_of_kinds(run.job_table, of) for of in kinds))
+def _times(wall: int, busy: int, loading: int, waiting: int) -> dict[str, int]:
+    return {
+        "wall_ns": wall,
+        "busy_ns": busy,
+        "loading_ns": loading - busy,
+        "waiting_ns": waiting - loading,
+        "rest_ns": wall - waiting,
+        "idle_ns": wall - busy,
+    }
 
 
-@dataclass(frozen=True)
-class _Totals:
-    """Sums of one rank, int64[blocks] each. ``loading`` and ``waiting`` include the classes before them.
+def _uncertainties(squares: list[int], tick: int | None) -> dict[str, int | None]:
+    names = ("wall", *_SQUARED)
+    return {
+        f"{name}_uncertainty_ns": sum_uncertainty_ns(tick, of)
+        for name, of in zip(names, squares, strict=True)
+    }
 
-    ``squares`` is int64[5, blocks], for busy, loading, waiting, rest and idle: the sum over launches of the
-    squared number of differences of stamps that a launch adds.
-    """
 
-    launches: Ints
-    wall: Ints
-    busy: Ints
-    loading: Ints
-    waiting: Ints
-    squares: Ints
-
-    @classmethod
-    def of(cls, blocks: int) -> _Totals:
-        shapes = ((blocks,),) * 5 + ((5, blocks),)
-        return cls(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
-
-    def add(self, spans: StepSpans, blocks: int, classes: _KindClasses) -> None:
-        """Add the launches of one step."""
-        walls = spans.launch_end - spans.launch_begin
-        counted = counted_blocks(spans, blocks)
-        self.launches[:] += counted.sum(axis=0)
-        self.wall[:] += walls @ counted
-        begin = np.clip(spans.begin - spans.launch_begin[spans.launch], 0, walls[spans.launch])
-        end = np.clip(spans.end - spans.launch_begin[spans.launch], 0, walls[spans.launch])
-        group = spans.block * len(walls) + spans.launch
-        order, begin, end = sorted_axis(group, begin, end, int(walls.max()) + 1)
-        job, block, group = spans.job[order], spans.block[order], group[order]
-        before = np.zeros(len(job), dtype=np.bool_)
-        pieces, has_own = [], []
-        for total, wanted in (
-            (self.busy, classes.busy[job]),
-            (self.loading, classes.loading[job]),
-            (self.waiting, classes.waiting[job]),
-        ):
-            np.add.at(total, block[wanted], newly_covered(begin[wanted], end[wanted]))
-            opens = opens_piece(begin[wanted], end[wanted])
-            pieces.append(np.bincount(group[wanted][opens], minlength=counted.size))
-            has_own.append(np.bincount(group[wanted & ~before], minlength=counted.size) > 0)
-            before = wanted
-        self._add_differences(pieces, has_own, counted)
-
-    def _add_differences(
-        self, pieces: list[Ints], has_own: list[npt.NDArray[np.bool_]], counted: npt.NDArray[np.bool_]
-    ) -> None:
-        """Count the differences of stamps in each (block, launch), from the pieces of each class's union."""
-        busy, with_loads, with_waits = pieces
-        differences = (
-            busy,
-            np.where(has_own[1], busy + with_loads, 0),
-            np.where(has_own[2], with_loads + with_waits, 0),
-            with_waits + 1,
-            busy + 1,
-        )
-        launches, blocks = counted.shape
-        for squares, number in zip(self.squares, differences, strict=True):
-            squares += (number.reshape(blocks, launches) ** 2 * counted.T).sum(axis=1)
-
-    def rows(self, rank: int, tick: int | None) -> list[dict[str, int | None]]:
-        """The answer's rows; a block that counts in no launch has none."""
-        return [
-            {
-                "rank": rank,
-                "block": block,
-                "launches": int(self.launches[block]),
-                **self._times(block),
-                **self._uncertainties(block, tick),
-            }
-            for block in np.flatnonzero(self.launches).tolist()
-        ]
-
-    def _times(self, block: int) -> dict[str, int]:
-        return {
-            "wall_ns": int(self.wall[block]),
-            "busy_ns": int(self.busy[block]),
-            "loading_ns": int(self.loading[block] - self.busy[block]),
-            "waiting_ns": int(self.waiting[block] - self.loading[block]),
-            "rest_ns": int(self.wall[block] - self.waiting[block]),
-            "idle_ns": int(self.wall[block] - self.busy[block]),
-        }
-
-    def _uncertainties(self, block: int, tick: int | None) -> dict[str, int | None]:
-        squares = [int(self.launches[block]), *self.squares[:, block].tolist()]
-        names = ("wall", "busy", "loading", "waiting", "rest", "idle")
-        return {
-            f"{name}_uncertainty_ns": sum_uncertainty_ns(tick, of)
-            for name, of in zip(names, squares, strict=True)
-        }
+BLOCK_BUSY = Question("block_busy", 1, _accumulate, _finish)

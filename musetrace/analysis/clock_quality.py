@@ -82,10 +82,16 @@ def mean_uncertainty_ns(tick_ns: int | None, values: Ints, per_launch: Ints) -> 
         values: int64[n], the differences, n > 0.
         per_launch: int64[launches], how many of them each launch gave.
     """
-    of_sum = sum_uncertainty_ns(tick_ns, int((per_launch * per_launch).sum()))
-    if of_sum is None or values.min() == values.max():
-        return tick_ns
-    return -(-of_sum // len(values))
+    squares = int((per_launch * per_launch).sum())
+    return mean_uncertainty_of_squares(tick_ns, squares, len(values), bool(values.min() == values.max()))
+
+
+def mean_uncertainty_of_squares(tick_ns: int | None, squares: int, n: int, all_equal: bool) -> int | None:
+    """The same from the ``squares`` of :func:`sum_uncertainty_ns`, the number of values, n > 0, and whether
+    they are all equal.
+    """
+    of_sum = sum_uncertainty_ns(tick_ns, squares)
+    return tick_ns if of_sum is None or all_equal else -(-of_sum // n)
 
 
 def share_uncertainty(

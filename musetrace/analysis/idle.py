@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import share_uncertainty, sum_uncertainty_ns
 from musetrace.analysis.idle_pieces import OTHER_CAUSES, IdlePieces, KindClasses, idle_pieces
 from musetrace.analysis.idle_thresholds import SHORT, IdleThresholds
-from musetrace.analysis.launch_counts import LaunchCounts
-from musetrace.analysis.percentiles import nearest_rank, rounded_mean
+from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
+from musetrace.analysis.selection import Counted, Selection, StepSpans
+from musetrace.analysis.state import State
 from musetrace.analysis.stops import stop_jobs
+from musetrace.analysis.value_counts import ValueCounts
 from musetrace.job_table import JobTable
-
-Ints = npt.NDArray[np.int64]
 
 _FIELDS = [
     ("cause", pa.string()),
@@ -87,81 +88,83 @@ def idle(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind, or a threshold is negative.
     """
-    counted = Counted()
     thresholds = IdleThresholds(shortest_ns, head_ns)
+    question = IDLE
+    if thresholds != _EVERY_PIECE:  # of any that may be asked for nothing is kept
+        question = replace(IDLE, accumulate=partial(_accumulate, thresholds=thresholds), is_kept=False)
+    return ask(run, question, Selection(layer_kind, rank, step))
+
+
+_EVERY_PIECE = IdleThresholds()
+_NO_WAIT = {**OTHER_CAUSES, SHORT: "short"}
+
+# What is added up over all instances.
+_INSTANCES, _WALL, _IDLE = range(3)
+
+
+def _accumulate(
+    run: RunLike, spans: Sequence[StepSpans], thresholds: IdleThresholds = _EVERY_PIECE
+) -> list[State]:
     classes = KindClasses.of(run)
-    causes: dict[int, _Cause] = {}
-    whole = _Whole()
-    for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
-        pieces = thresholds.applied(idle_pieces(spans, run.blocks, classes), spans, classes)
-        whole.add(spans, pieces)
-        for cause in np.unique(pieces.cause).tolist():
-            causes.setdefault(cause, _Cause()).add(spans, pieces, cause)
+    return [
+        _state(one, thresholds.applied(idle_pieces(one, run.blocks, classes), one, classes)) for one in spans
+    ]
+
+
+def _state(spans: StepSpans, pieces: IdlePieces) -> State:
+    state = State()
+    launches = len(spans.launch_id)
+    whole = (len(pieces.instances), int(pieces.wall_ns.sum()), int(pieces.length_ns.sum()))
+    for what, number in zip((_INSTANCES, _WALL, _IDLE), whole, strict=True):
+        state.add("whole", what, sums=number)
+    # Numbers of causes that lie close together make small tables.
+    causes, cause = np.unique(pieces.cause, return_inverse=True)
+    for name, sums in (("idle_ns", pieces.length_ns), ("pieces", 1)):
+        of_instance = KeySums.of(cause, pieces.instance, sums=sums)
+        state.add(name, causes[of_instance.keys[0]], of_instance.sums)
+    state.add("contested_ns", pieces.cause, sums=pieces.contested_ns)
+    launch = spans.launch_id[pieces.instance % launches]
+    state.add_launches("pieces", pieces.cause, launch)
+    state.add_launches("all_pieces", 0, launch)
+    return state
+
+
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
     tick = tick_ns(run)
-    of_idle = sum_uncertainty_ns(tick, whole.counts.squares())
+    pieces = dict(state.sum_of("pieces", 2).groups())
     rows = [
-        {**cause_names(run.job_table, cause), **causes[cause].times(whole, of_idle, tick)}
-        for cause in sorted(causes)
+        {
+            **cause_names(run.job_table, cause),
+            **_times(cause, ValueCounts.of(idle_ns), ValueCounts.of(pieces[cause]), state, tick),
+        }
+        for cause, idle_ns in state.sum_of("idle_ns", 2).groups()
     ]
     return answer(run, _FIELDS, rows, counted)
 
 
-_NO_WAIT = {**OTHER_CAUSES, SHORT: "short"}
-
-
-@dataclass
-class _Whole:
-    """The instances of all launches: their number, their time and their idle time."""
-
-    instances: int = 0
-    wall_ns: int = 0
-    idle_ns: int = 0
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
-
-    def add(self, spans: StepSpans, pieces: IdlePieces) -> None:
-        self.instances += len(pieces.instances)
-        self.wall_ns += int(pieces.wall_ns.sum())
-        self.idle_ns += int(pieces.length_ns.sum())
-        self.counts.add(spans, pieces.instance % len(spans.launch_id))
-
-
-@dataclass
-class _Cause:
-    """The idle time of one cause, as it comes; ``per_instance`` of the instances that have some."""
-
-    per_instance: list[Ints] = field(default_factory=list)
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
-    contested_ns: int = 0
-    most_pieces: int = 0
-
-    def add(self, spans: StepSpans, pieces: IdlePieces, cause: int) -> None:
-        mine = pieces.cause == cause
-        instance = pieces.instance[mine]
-        starts = np.flatnonzero(np.diff(instance, prepend=-1))
-        self.per_instance.append(np.add.reduceat(pieces.length_ns[mine], starts))
-        self.counts.add(spans, instance % len(spans.launch_id))
-        self.contested_ns += int(pieces.contested_ns[mine].sum())
-        self.most_pieces = max(self.most_pieces, int(np.diff(starts, append=len(instance)).max()))
-
-    def times(self, whole: _Whole, of_idle: int | None, tick: int | None) -> dict[str, object]:
-        some = np.concatenate(self.per_instance)
-        every = np.concatenate([some, np.zeros(whole.instances - len(some), dtype=np.int64)])
-        total, off = int(some.sum()), sum_uncertainty_ns(tick, self.counts.squares())
-        return {
-            "n": whole.instances,
-            "with_n": len(some),
-            "pieces": int(self.counts.per_launch().sum()),
-            "total_ns": total,
-            "total_uncertainty_ns": off,
-            "contested_ns": self.contested_ns,
-            "idle_p50_ns": nearest_rank(every, (50,))[0],
-            "idle_p50_uncertainty_ns": None if tick is None else tick * self.most_pieces,
-            "idle_mean_ns": rounded_mean(every),
-            "idle_mean_uncertainty_ns": None if off is None else -(-off // whole.instances),
-            "share": total / whole.idle_ns,
-            "share_uncertainty": share_uncertainty(total, off, whole.idle_ns, of_idle),
-            "share_of_time": total / whole.wall_ns,
-        }
+def _times(
+    cause: int, some: ValueCounts, pieces: ValueCounts, state: State, tick: int | None
+) -> dict[str, object]:
+    """The columns of a cause: ``some`` ns of the instances that have it, and in how many pieces."""
+    instances, wall_ns, idle_ns = (state.number("whole", what) for what in (_INSTANCES, _WALL, _IDLE))
+    every = some.with_zeros(instances - some.n)
+    off = sum_uncertainty_ns(tick, state.square_of("pieces", cause))
+    of_idle = sum_uncertainty_ns(tick, state.square_of("all_pieces", 0))
+    return {
+        "n": instances,
+        "with_n": some.n,
+        "pieces": pieces.total,
+        "total_ns": some.total,
+        "total_uncertainty_ns": off,
+        "contested_ns": state.number("contested_ns", cause),
+        "idle_p50_ns": every.nearest_rank((50,))[0],
+        "idle_p50_uncertainty_ns": None if tick is None else tick * int(pieces.values[-1]),
+        "idle_mean_ns": every.rounded_mean(),
+        "idle_mean_uncertainty_ns": None if off is None else -(-off // instances),
+        "share": some.total / idle_ns,
+        "share_uncertainty": share_uncertainty(some.total, off, idle_ns, of_idle),
+        "share_of_time": some.total / wall_ns,
+    }
 
 
 def cause_names(table: JobTable, cause: int) -> dict[str, str | None]:
@@ -176,3 +179,6 @@ def cause_names(table: JobTable, cause: int) -> dict[str, str | None]:
         "wait": job.name,
         "awaits": None if job.awaits is None else table.job_name(job.awaits),
     }
+
+
+IDLE = Question("idle", 1, _accumulate, _finish)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from musetrace import _core
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import share_uncertainty, sum_uncertainty_ns
 from musetrace.analysis.idle_pieces import KindClasses
-from musetrace.analysis.instances import extents
-from musetrace.analysis.intervals import newly_covered, opens_piece, sorted_axis
-from musetrace.analysis.launch_counts import LaunchCounts
-from musetrace.analysis.percentiles import nearest_rank, rounded_mean
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import JobRows, op_and_kind
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, counted_blocks, step_spans
-
-Ints = npt.NDArray[np.int64]
+from musetrace.analysis.selection import Counted, Selection, StepSpans, counted_blocks
+from musetrace.analysis.state import State
+from musetrace.analysis.value_counts import ValueCounts
 
 _FIELDS = [
     ("op", pa.string()),
@@ -60,126 +57,81 @@ def idle_after(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    counted = Counted()
-    classes = KindClasses.of(run)
+    return ask(run, IDLE_AFTER, Selection(layer_kind, rank, step))
 
-    def busy_op(job: int) -> str | None:
-        return op_and_kind(run.job_table, job)[0] if classes.busy[job] else None
 
-    rows = JobRows(run.job_table, busy_op)
-    ops: dict[int, _Op] = {}
-    whole = _Whole()
-    for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
-        _collect(spans, run.blocks, rows, ops, whole)
-    tick = tick_ns(run)
-    of_idle = sum_uncertainty_ns(tick, whole.counts.squares())
+# What is added up over all instances.
+_INSTANCES, _WALL, _IDLE = range(3)
+
+
+def _rows(run: RunLike, classes: KindClasses) -> JobRows[str]:
+    return JobRows(
+        run.job_table, lambda job: op_and_kind(run.job_table, job)[0] if classes.busy[job] else None
+    )
+
+
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    rows = _rows(run, KindClasses.of(run))
+    return [_state(one, run.blocks, rows) for one in spans]
+
+
+def _state(spans: StepSpans, blocks: int, rows: JobRows[str]) -> State:
+    """One (rank, step): idle time after an instant is the time after it less the busy time after it."""
+    state = State()
+    launches = len(spans.launch_id)
+    wall = spans.launch_end - spans.launch_begin
+    counting = np.flatnonzero(counted_blocks(spans, blocks).T)
+    row_of_job = rows.by_job(spans.job)
+    instance, row, behind, idle, number = spans.by_instance(blocks).idle_behind(
+        counting, row_of_job, len(rows.names)
+    )
+    launch_id = spans.launch_id[instance % launches]
+    whole = row == _core.analysis.WHOLE_LAUNCH
+    sums = (len(counting), wall[counting % launches].sum(), idle[whole].sum())
+    for what, sum_of in zip((_INSTANCES, _WALL, _IDLE), sums, strict=True):
+        state.add("whole", what, sums=int(sum_of))
+    state.add_launches("whole", 0, launch_id[whole], sums=number[whole])
+    row_id = rows.ids[row[~whole]]
+    for name, values in (("after", behind), ("idle", idle), ("differences", number)):
+        state.add(name, row_id, values[~whole])
+    state.add_launches("differences", row_id, launch_id[~whole], sums=number[~whole])
+    return state
+
+
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
+    rows = _rows(run, KindClasses.of(run))
+    after, idle, differences = (
+        {row: ValueCounts.of(of_row) for row, of_row in state.sum_of(name, 2).groups()}
+        for name in ("after", "idle", "differences")
+    )
     found = [
-        {"op": name, **ops[at].times(whole, of_idle, tick)} for at, name in enumerate(rows.names) if at in ops
+        {"op": rows.name_of(row), **_times(row, after[row], idle[row], differences[row], state, tick_ns(run))}
+        for row in after
     ]
     return answer(run, _FIELDS, found, counted)
 
 
-@dataclass
-class _Whole:
-    """All instances: their number, their time and their idle time."""
-
-    instances: int = 0
-    wall_ns: int = 0
-    idle_ns: int = 0
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
-
-
-@dataclass
-class _Op:
-    """What lies behind one op's end, int64[instances] as they come."""
-
-    after: list[Ints] = field(default_factory=list)
-    idle: list[Ints] = field(default_factory=list)
-    differences: list[Ints] = field(default_factory=list)
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
-
-    def times(self, whole: _Whole, of_idle: int | None, tick: int | None) -> dict[str, object]:
-        after, idle = np.concatenate(self.after), np.concatenate(self.idle)
-        total, most = int(idle.sum()), int(np.concatenate(self.differences).max())
-        off = sum_uncertainty_ns(tick, self.counts.squares())
-        return {
-            "n": len(idle),
-            "without_n": whole.instances - len(idle),
-            "after_p50_ns": nearest_rank(after, (50,))[0],
-            "after_uncertainty_ns": tick,
-            "idle_p50_ns": nearest_rank(idle, (50,))[0],
-            "idle_p50_uncertainty_ns": None if tick is None else tick * most,
-            "idle_mean_ns": rounded_mean(idle),
-            "idle_mean_uncertainty_ns": None if off is None else -(-off // len(idle)),
-            "total_ns": total,
-            "total_uncertainty_ns": off,
-            "share": total / whole.idle_ns if whole.idle_ns else None,
-            "share_uncertainty": share_uncertainty(total, off, whole.idle_ns, of_idle),
-            "share_of_time": int(after.sum()) / whole.wall_ns if whole.wall_ns else None,
-        }
+def _times(
+    row: int, after: ValueCounts, idle: ValueCounts, differences: ValueCounts, state: State, tick: int | None
+) -> dict[str, object]:
+    instances, wall_ns, idle_ns = (state.number("whole", what) for what in (_INSTANCES, _WALL, _IDLE))
+    off = sum_uncertainty_ns(tick, state.square_of("differences", row))
+    of_idle = sum_uncertainty_ns(tick, state.square_of("whole", 0))
+    return {
+        "n": idle.n,
+        "without_n": instances - idle.n,
+        "after_p50_ns": after.nearest_rank((50,))[0],
+        "after_uncertainty_ns": tick,
+        "idle_p50_ns": idle.nearest_rank((50,))[0],
+        "idle_p50_uncertainty_ns": None if tick is None else tick * int(differences.values[-1]),
+        "idle_mean_ns": idle.rounded_mean(),
+        "idle_mean_uncertainty_ns": None if off is None else -(-off // idle.n),
+        "total_ns": idle.total,
+        "total_uncertainty_ns": off,
+        "share": idle.total / idle_ns if idle_ns else None,
+        "share_uncertainty": share_uncertainty(idle.total, off, idle_ns, of_idle),
+        "share_of_time": after.total / wall_ns if wall_ns else None,
+    }
 
 
-def _collect(spans: StepSpans, blocks: int, rows: JobRows[str], ops: dict[int, _Op], whole: _Whole) -> None:
-    """Add one (rank, step): idle time after an instant is the time after it less the busy time after it."""
-    launches = len(spans.launch_id)
-    wall = spans.launch_end - spans.launch_begin
-    op = rows.of(spans.job)
-    busy = op >= 0
-    instance = (spans.block * launches + spans.launch)[busy]
-    begin, end = (
-        np.clip(times[busy] - spans.launch_begin[spans.launch[busy]], 0, wall[spans.launch[busy]])
-        for times in (spans.begin, spans.end)
-    )
-    reach = int(wall.max()) + 1
-    order, begin, end = sorted_axis(instance, begin, end, reach)
-    instance = instance[order]
-    pieces = _Busy.of(begin, end)
-    counting = np.flatnonzero(counted_blocks(spans, blocks).T)
-    launch = counting % launches
-    whole.instances += len(counting)
-    whole.wall_ns += int(wall[launch].sum())
-    idle, number = pieces.idle(counting * reach, counting * reach + wall[launch])
-    whole.idle_ns += int(idle.sum())
-    whole.counts.add(spans, np.repeat(launch, number))
-    size = launches * blocks
-    key, _, last = extents(op[busy][order] * size + instance, begin, end, len(rows.names) * size)
-    for at in np.unique(key // size).tolist():
-        mine = key // size == at
-        of_op = key[mine] % size
-        window = of_op * reach + wall[of_op % launches]
-        idle, number = pieces.idle(last[mine], window)
-        found = ops.setdefault(at, _Op())
-        found.after.append(window - last[mine])
-        found.idle.append(idle)
-        found.differences.append(number)
-        found.counts.add(spans, np.repeat(of_op % launches, number))
-
-
-@dataclass(frozen=True)
-class _Busy:
-    """Busy spans on an axis, as :func:`newly_covered` takes them, with running sums of what they cover."""
-
-    begin: Ints
-    reached: Ints  # int64[n], the latest end of the spans up to each
-    covered: Ints  # int64[n + 1], what the spans before each cover
-    pieces: Ints  # int64[n + 1]
-
-    @classmethod
-    def of(cls, begin: Ints, end: Ints) -> _Busy:
-        covered, opens = newly_covered(begin, end), opens_piece(begin, end)
-        sums = (np.append(0, np.cumsum(of)) for of in (covered, opens))
-        return cls(begin, np.maximum.accumulate(end), *sums)
-
-    def idle(self, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Idle time from each begin to each end, and of how many differences of stamps it is the sum."""
-        first, past = (np.searchsorted(self.begin, times) for times in (begin, end))
-        busy = self._covered_until(end, past) - self._covered_until(begin, first)
-        return end - begin - busy, self.pieces[past] - self.pieces[first] + 1
-
-    def _covered_until(self, times: Ints, before: Ints) -> Ints:
-        """What the spans cover up to some times, given how many begin before each."""
-        if not len(self.begin):
-            return np.zeros(len(times), dtype=np.int64)
-        over = np.where(before > 0, self.reached[before - 1] - times, 0)
-        covered: Ints = self.covered[before] - np.maximum(over, 0)
-        return covered
+IDLE_AFTER = Question("idle_after", 1, _accumulate, _finish)

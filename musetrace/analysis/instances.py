@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+
+from musetrace import _core
+from musetrace.analysis.rows import JobRows
+from musetrace.analysis.selection import StepSpans
 
 Ints = npt.NDArray[np.int64]
 
 _NEVER = np.iinfo(np.int64).max
 _DENSE_ENTRIES = 1 << 22  # 64 MB of begins and ends: beyond this, sort
+
+
+def op_extents(spans: StepSpans, rows: JobRows[Any]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """The earliest begin and latest end of each (row, launch, block) that has spans; by these, growing.
+
+    Returns:
+        row, launch (its place), block, begin and end, int64[n] each.
+    """
+    row_of_job = rows.by_job(spans.job)
+    blocks = int(spans.block.max(initial=-1)) + 1
+    found: tuple[Ints, Ints, Ints, Ints, Ints] = _core.analysis.op_extents(
+        spans.columns, blocks, row_of_job, len(rows.names)
+    )
+    return found
 
 
 def extents(

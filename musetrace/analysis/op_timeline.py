@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
-from musetrace.analysis.instances import extents
-from musetrace.analysis.launch_counts import LaunchCounts
+from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
+from musetrace.analysis.instances import op_extents
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import JobRows, op_and_kind
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, chosen_ranks, step_spans
-
-Ints = npt.NDArray[np.int64]
+from musetrace.analysis.selection import Counted, Selection, StepSpans, chosen_ranks
+from musetrace.analysis.state import State
+from musetrace.analysis.value_counts import ValueCounts
 
 _FIELDS = [
     ("op", pa.string()),
@@ -48,67 +46,60 @@ def op_timeline(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    selection = Selection(layer_kind, rank, step)
-    counted = Counted()
-    rows = JobRows(run.job_table, lambda job: op_and_kind(run.job_table, job))
-    parts: dict[int, _Part] = {}
-    for spans in step_spans(run, selection, counted):
-        _collect(spans, rows.of(spans.job), parts)
-    blocks = run.job_table.blocks_of(layer_kind or "", run.blocks)
-    blocks_total = blocks * len(chosen_ranks(run, selection))
-    tick = tick_ns(run)
+    return ask(run, OP_TIMELINE, Selection(layer_kind, rank, step))
+
+
+def _rows(run: RunLike) -> JobRows[tuple[str, str]]:
+    return JobRows(run.job_table, lambda job: op_and_kind(run.job_table, job))
+
+
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    rows = _rows(run)
+    return [_state(one, rows) for one in spans]
+
+
+def _state(spans: StepSpans, rows: JobRows[tuple[str, str]]) -> State:
+    state = State()
+    if len(spans.job) == 0:
+        return state
+    row, launch, block, begin, end = op_extents(spans, rows)
+    row_id = rows.ids[row]
+    begin, end = begin - spans.launch_begin[launch], end - spans.launch_begin[launch]
+    for name, values in (("begin", begin), ("end", end), ("dur", end - begin)):
+        state.add(name, row_id, values)
+    state.add("blocks", row_id, spans.rank, block)
+    state.add_launches("instances", row_id, spans.launch_id[launch])
+    return state
+
+
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
+    rows, tick = _rows(run), tick_ns(run)
+    blocks_total = run.job_table.blocks_of(selection.layer_kind or "", run.blocks) * len(
+        chosen_ranks(run, selection)
+    )
+    blocks = {row: len(of_row) for row, of_row in state.sum_of("blocks", 3).groups()}
+    found: dict[int, dict[str, object]] = {}
+    for prefix in ("begin", "end", "dur"):
+        for row, of_row in state.sum_of(prefix, 2).groups():
+            counts, squares = ValueCounts.of(of_row), state.square_of("instances", row)
+            found.setdefault(row, {}).update(spread_of_counts(prefix, counts, squares, tick))
+            found[row]["n"] = counts.n
+    names = {row: rows.name_of(row) for row in found}
     return answer(
         run,
         _FIELDS,
         [
-            _row(name, parts[index], blocks_total, tick)
-            for index, name in enumerate(rows.names)
-            if index in parts
+            {
+                "op": names[row][0],
+                "kind": names[row][1],
+                "blocks": blocks[row],
+                "blocks_total": blocks_total,
+                **times,
+            }
+            for row, times in found.items()
         ],
         counted,
     )
 
 
-@dataclass
-class _Part:
-    """The instances of one row, as they come."""
-
-    begins: list[Ints] = field(default_factory=list)
-    ends: list[Ints] = field(default_factory=list)
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
-    blocks: set[tuple[int, int]] = field(default_factory=set)
-
-
-def _collect(spans: StepSpans, row: Ints, parts: dict[int, _Part]) -> None:
-    if len(row) == 0:
-        return
-    launches, blocks = len(spans.launch_id), int(spans.block.max()) + 1
-    per_row = launches * blocks
-    key = row * per_row + spans.launch * blocks + spans.block
-    key, begin, end = extents(key, spans.begin, spans.end, (int(row.max()) + 1) * per_row)
-    launch, block = key // blocks % launches, key % blocks
-    begin, end = begin - spans.launch_begin[launch], end - spans.launch_begin[launch]
-    row_of_key = key // per_row
-    present = np.unique(row_of_key)
-    bounds = np.append(np.searchsorted(row_of_key, present), len(key))
-    for index, first, last in zip(present.tolist(), bounds[:-1], bounds[1:], strict=True):
-        part = parts.setdefault(index, _Part())
-        part.begins.append(begin[first:last])
-        part.ends.append(end[first:last])
-        part.counts.add(spans, launch[first:last])
-        part.blocks.update((spans.rank, one) for one in np.unique(block[first:last]).tolist())
-
-
-def _row(name: tuple[str, str], part: _Part, blocks_total: int, tick: int | None) -> dict[str, object]:
-    begins, ends = np.concatenate(part.begins), np.concatenate(part.ends)
-    per_launch = part.counts.per_launch()
-    return {
-        "op": name[0],
-        "kind": name[1],
-        **spread("begin", begins, per_launch, tick),
-        **spread("end", ends, per_launch, tick),
-        **spread("dur", ends - begins, per_launch, tick),
-        "blocks": len(part.blocks),
-        "blocks_total": blocks_total,
-        "n": len(begins),
-    }
+OP_TIMELINE = Question("op_timeline", 1, _accumulate, _finish)

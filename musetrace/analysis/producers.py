@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from musetrace import _core
 from musetrace.analysis.rank_clocks import RankTimes
 from musetrace.analysis.step_axis import StepAxis
 
@@ -68,103 +70,66 @@ def matches(
     is not aligned with the wait's has no candidates, and leaves who was last open.
     """
     waits, made = axis.spans_of(wait), axis.spans_of(producer)
-    groups = [_group(axis, part, scope, by_iteration, blocks) for part in (waits, made)]
-    who = axis.rank[made] * blocks + axis.block[made]
-    place = np.arange(made.start, made.stop)
     names = np.array([clocks[rank].clock for rank in axis.ranks])
-    if scope != RANKS:  # producers are of the wait's own rank, hence of its clock
-        one = _Sorted.of(groups[1], axis.begin[made], axis.end[made], who, place, axis.reach)
-        waited = waits.stop - waits.start
-        same = np.zeros(waited, dtype=np.int64), np.ones(waited, dtype=np.bool_)
-        return one.last(groups[0], axis.end[waits], *same, tick_ns)
-    found = [_nothing(waits.stop - waits.start)]
-    for clock in np.unique(names):
-        of_clock = names[axis.rank[made]] == clock
-        error, aligned = _errors(axis, clocks, int(clock), names)
-        begin, end = axis.begin[made][of_clock], axis.end[made][of_clock]
-        candidates = _Sorted.of(groups[1][of_clock], begin, end, who[of_clock], place[of_clock], axis.reach)
-        rank = axis.rank[waits]
-        found.append(candidates.last(groups[0], axis.end[waits], error[rank], aligned[rank], tick_ns))
-    return _latest(found, axis, tick_ns)
+    apart_ns = _NEVER_APART if tick_ns is None else tick_ns
+    found = []
+    # Producers of the wait's own rank are of its clock.
+    for clock in np.unique(names) if scope == RANKS else (None,):
+        error, aligned = _errors(axis, clocks, clock, names)
+        of_clock = np.ones(len(names), dtype=np.bool_) if clock is None else names == clock
+        end, who, span, tied, under_way, error_ns = _core.analysis.last_producers(
+            _columns(axis, waits),
+            _columns(axis, made),
+            scope,
+            by_iteration,
+            blocks,
+            apart_ns,
+            error,
+            aligned.view(np.uint8),
+            of_clock.view(np.uint8),
+        )
+        span[span >= 0] += made.start
+        found.append(Match(end, who, span, tied.view(np.bool_), under_way.view(np.bool_), error_ns))
+    return found[0] if len(found) == 1 else _latest(found, axis, tick_ns)
 
 
-def _group(axis: StepAxis, part: slice, scope: str, by_iteration: bool, blocks: int) -> Ints:
-    """A number for what a span can be matched within."""
-    group = axis.launch[part]
-    if by_iteration:
-        group = group * (int(axis.iteration.max(initial=0)) + 1) + axis.iteration[part]
-    if scope != RANKS:
-        group = group * len(axis.ranks) + axis.rank[part]
-    if scope == BLOCK:
-        group = group * blocks + axis.block[part]
-    return group
+def sums_by_rank(axis: StepAxis, wait: int, match: Match, blocks: int) -> Ints:
+    """int64[ranks, 7] over the waits of each rank that were matched.
+
+    The number of those matched, of these tied, and of those under way; ns before the producer's end, behind
+    it, of those under way, and errors of the producers' clocks.
+    """
+    sums: Ints = _core.analysis.match_sums(
+        _columns(axis, axis.spans_of(wait)),
+        len(axis.ranks),
+        blocks,
+        match.end,
+        match.tied.view(np.uint8),
+        match.under_way.view(np.uint8),
+        match.error_ns,
+    )
+    return sums
+
+
+def _columns(axis: StepAxis, part: slice) -> tuple[npt.NDArray[Any], ...]:
+    columns = (axis.begin, axis.end, axis.rank, axis.launch, axis.block, axis.iteration)
+    return tuple(column[part] for column in columns)
 
 
 def _errors(
-    axis: StepAxis, clocks: Mapping[int, RankTimes], clock: int, names: npt.NDArray[np.int64]
+    axis: StepAxis, clocks: Mapping[int, RankTimes], clock: int | None, names: npt.NDArray[np.int64]
 ) -> tuple[Ints, Bools]:
-    """By rank of a wait: the error to the ranks of a clock, and whether they are aligned with it."""
+    """By rank of a wait: the error to the ranks of a clock, and whether they are aligned with it.
+
+    Clock None is the wait's own.
+    """
+    if clock is None:
+        return np.zeros(len(names), dtype=np.int64), np.ones(len(names), dtype=np.bool_)
     of_clock = [clocks[rank] for rank, name in zip(axis.ranks, names, strict=True) if name == clock]
     errors = [[clocks[rank].error_to(other) for other in of_clock] for rank in axis.ranks]
     aligned = np.array([None not in of_rank for of_rank in errors], dtype=np.bool_)
     worst = [max((error or 0 for error in of_rank), default=0) for of_rank in errors]
     return np.array(worst, dtype=np.int64), aligned
-
-
-@dataclass(frozen=True)
-class _Sorted:
-    """Producers of one clock by (group, end), as keys ``group * reach + time``.
-
-    ``rival`` is the latest end of another block of the group before each, :data:`NO_TIME` where none is.
-    """
-
-    reach: int
-    ends: Ints
-    group: Ints
-    who: Ints
-    span: Ints
-    rival: Ints
-    begins: Ints  # sorted for themselves, with the spans that begin then
-    began: Ints
-
-    @classmethod
-    def of(cls, group: Ints, begin: Ints, end: Ints, who: Ints, span: Ints, reach: int) -> _Sorted:
-        reach *= 2  # so that a time that the error of a clock moves stays in its group
-        key, opened = group * reach + end, group * reach + begin
-        order, by_begin = np.lexsort((span, who, key)), np.lexsort((span, opened))
-        key, group_of, who = key[order], group[order], who[order]
-        opens = (np.diff(who, prepend=-1) != 0) | (np.diff(group_of, prepend=-1) != 0)
-        starts = np.flatnonzero(opens)
-        before = np.repeat(starts, np.diff(starts, append=len(who))) - 1
-        rival = np.where((before >= 0) & (group_of[before] == group_of), key[before], NO_TIME)
-        return cls(reach, key, group_of, who, span[order], rival, opened[by_begin], span[by_begin])
-
-    def last(self, group: Ints, end: Ints, error: Ints, aligned: Bools, tick_ns: int | None) -> Match:
-        """The last producer of each wait, given by its group and end."""
-        if not len(self.ends):
-            return _nothing(len(group))
-        from_ns, until_ns = group * self.reach, group * self.reach + np.minimum(end + error, self.reach - 1)
-        at = np.searchsorted(self.ends, until_ns, side="right") - 1
-        has = (at >= 0) & (self.group[at] == group) & aligned
-        last_begun = np.searchsorted(self.begins, until_ns, side="right")
-        under_way = (last_begun > np.searchsorted(self.begins, from_ns)) & aligned & ~has
-        some = np.searchsorted(self.begins, from_ns) < np.searchsorted(self.begins, from_ns + self.reach)
-        apart_ns = _NEVER_APART if tick_ns is None else tick_ns
-        tied = (self.rival[at] != NO_TIME) & (self.ends[at] - np.maximum(self.rival[at], 0) < apart_ns)
-        return Match(
-            end=np.where(has, self.ends[at] - from_ns, NO_TIME),
-            who=np.where(has, self.who[at], -1),
-            span=np.where(has, self.span[at], np.where(under_way, self.began[last_begun - 1], -1)),
-            tied=(has & tied) | (some & ~aligned),
-            under_way=under_way,
-            error_ns=np.where(has, error, 0),
-        )
-
-
-def _nothing(waits: int) -> Match:
-    none = np.zeros(waits, dtype=np.bool_)
-    nobody = np.full(waits, -1)
-    return Match(np.full(waits, NO_TIME), nobody, nobody, none, none, np.zeros(waits, dtype=np.int64))
 
 
 def _latest(of_clocks: Sequence[Match], axis: StepAxis, tick_ns: int | None) -> Match:

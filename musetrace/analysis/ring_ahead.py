@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
 from musetrace.analysis.instances import extents
-from musetrace.analysis.launch_counts import LaunchCounts
-from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import LOADING_KINDS
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
+from musetrace.analysis.selection import Counted, Selection, StepSpans
+from musetrace.analysis.state import State
+from musetrace.analysis.value_counts import ValueCounts
 from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
@@ -61,21 +64,7 @@ def ring_ahead(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    counted = Counted()
-    ops = _Ops.of(run.job_table)
-    loads = {
-        index: _Found()
-        for index, job in enumerate(run.job_table.jobs)
-        if job.kind in LOADING_KINDS and job.op in ops.names
-    }
-    for spans in step_spans(run, Selection(layer_kind, rank, step), counted):
-        _collect(spans, ops, loads, run)
-    names = run.job_table.jobs
-    tick = tick_ns(run)
-    rows = [
-        _row(names[job].name, names[job].op, ops, found, tick) for job, found in loads.items() if found.ahead
-    ]
-    return answer(run, _FIELDS, rows, counted)
+    return ask(run, RING_AHEAD, Selection(layer_kind, rank, step))
 
 
 @dataclass(frozen=True)
@@ -92,21 +81,19 @@ class _Ops:
         return cls(names, np.asarray(of_job, dtype=np.int64))
 
 
-@dataclass
-class _Found:
-    """The instances of one load job, as they come.
-
-    ``between`` is int64[3, instances]: by the stamps, at least, at most. ``during`` is the number of an op,
-    :data:`_NOT_YET` or :data:`_UNCLEAR`.
-    """
-
-    ahead: list[Ints] = field(default_factory=list)
-    between: list[Ints] = field(default_factory=list)
-    during: list[Ints] = field(default_factory=list)
-    counts: LaunchCounts = field(default_factory=LaunchCounts)
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    ops = _Ops.of(run.job_table)
+    loads = {
+        index: ops.names.index(job.op)
+        for index, job in enumerate(run.job_table.jobs)
+        if job.kind in LOADING_KINDS and job.op in ops.names
+    }
+    return [_state(one, ops, loads, run) for one in spans]
 
 
-def _collect(spans: StepSpans, ops: _Ops, loads: dict[int, _Found], run: RunLike) -> None:
+def _state(spans: StepSpans, ops: _Ops, loads: Mapping[int, int], run: RunLike) -> State:
+    """One (rank, step); ``loads`` has the number of the op of each load job."""
+    state = State()
     known = spans.job < len(run.job_table.jobs)
     place, taken = _numbered(spans.launch * run.blocks + spans.block, len(spans.launch_id) * run.blocks)
     places, launch = len(taken), taken // run.blocks
@@ -118,18 +105,19 @@ def _collect(spans: StepSpans, ops: _Ops, loads: dict[int, _Found], run: RunLike
     key, first, last = extents(key, spans.begin[computes], spans.end[computes], begins.size)
     begins.flat[key], ends.flat[key] = first, last
     apart_ns = tick_ns(run) or _NEVER_APART
-    for job, found in loads.items():
-        is_load = spans.job == job
+    for job, own in loads.items():
+        is_load = np.flatnonzero(spans.job == job)
         at, load_begin, _ = extents(place[is_load], spans.begin[is_load], spans.end[is_load], places)
-        own = ops.names.index(run.job_table.jobs[job].op)
         used = begins[own, at] != _ABSENT
         if not used.any():
             continue
         at, load_begin = at[used], load_begin[used]
-        found.ahead.append(begins[own, at] - load_begin)
-        found.between.append(_between(load_begin, own, begins[:, at], ends[:, at], apart_ns))
-        found.during.append(_during(load_begin, begins[:, at], apart_ns))
-        found.counts.add(spans, launch[at])
+        state.add("ahead", job, begins[own, at] - load_begin)
+        for way, between in enumerate(_between(load_begin, own, begins[:, at], ends[:, at], apart_ns)):
+            state.add("between", job, way, between)
+        state.add("during", job, _during(load_begin, begins[:, at], apart_ns))
+        state.add_launches("ahead", job, spans.launch_id[launch[at]])
+    return state
 
 
 def _numbered(values: Ints, limit: int) -> tuple[Ints, Ints]:
@@ -170,23 +158,47 @@ def _during(load_begin: Ints, begins: Ints, apart_ns: int) -> Ints:
     return np.where(rival.any(axis=0), _UNCLEAR, clear)
 
 
-def _row(load: str, op: str, ops: _Ops, found: _Found, tick: int | None) -> dict[str, object]:
-    ahead, during = np.concatenate(found.ahead), np.concatenate(found.during)
-    between = np.concatenate(found.between, axis=1)
-    stamped, low, high = (nearest_rank(counts, (50,))[0] for counts in between)
-    unclear, *clear = np.bincount(during - _UNCLEAR, minlength=len(ops.names) + 2).tolist()
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
+    ops, tick = _Ops.of(run.job_table), tick_ns(run)
+    between, during = (
+        dict(state.sum_of(name, width).groups()) for name, width in (("between", 3), ("during", 2))
+    )
+    rows = [
+        {
+            "load": run.job_table.jobs[job].name,
+            "op": run.job_table.jobs[job].op,
+            "n": int(ahead.sums.sum()),
+            **spread_of_counts("ahead", ValueCounts.of(ahead), state.square_of("ahead", job), tick),
+            **_boundaries(between[job], tick),
+            **_op_during(during[job], ops, tick),
+        }
+        for job, ahead in state.sum_of("ahead", 2).groups()
+    ]
+    return answer(run, _FIELDS, rows, counted)
+
+
+def _boundaries(between: KeySums, tick: int | None) -> dict[str, object]:
+    stamped, low, high = (ValueCounts.of(of_way).nearest_rank((50,))[0] for _, of_way in between.groups())
+    return {
+        "ops_between_p50": stamped,
+        "ops_between_low_p50": None if tick is None else low,
+        "ops_between_high_p50": None if tick is None else high,
+    }
+
+
+def _op_during(during: KeySums, ops: _Ops, tick: int | None) -> dict[str, object]:
+    numbers = np.zeros(len(ops.names) + 2, dtype=np.int64)
+    numbers[during.keys[0] - _UNCLEAR] = during.sums
+    unclear, *clear = numbers.tolist()
+    n = int(numbers.sum())
     second, first = sorted(clear)[-2:]
     told = tick is not None and first - second > unclear
     most = clear.index(first) + _NOT_YET
     return {
-        "load": load,
-        "op": op,
-        "n": len(ahead),
-        **spread("ahead", ahead, found.counts.per_launch(), tick),
-        "ops_between_p50": stamped,
-        "ops_between_low_p50": None if tick is None else low,
-        "ops_between_high_p50": None if tick is None else high,
         "during_op": ops.names[most] if told and most != _NOT_YET else None,
-        "during_share": first / len(ahead) if told else None,
-        "during_unclear_share": None if tick is None else unclear / len(ahead),
+        "during_share": first / n if told else None,
+        "during_unclear_share": None if tick is None else unclear / n,
     }
+
+
+RING_AHEAD = Question("ring_ahead", 1, _accumulate, _finish)

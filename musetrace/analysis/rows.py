@@ -23,13 +23,16 @@ _MAX_JOBS = 1 << 16
 class JobRows(Generic[Name]):
     """Numbers the rows of an answer: rows of known jobs in job-table order, then those of unknown ids as met.
 
-    ``row_of`` gives the row's name from a job id; equal names share a row, None keeps the job out.
+    ``row_of`` gives the row's name from a job id; equal names share a row, None keeps the job out. A row's
+    id is its number if it has a known job, else 2^16 and the job's id: whatever is met first, ids are the
+    same, and their order is that of the job table and then of unknown jobs.
     """
 
     def __init__(self, table: JobTable, row_of: Callable[[int], Name | None]) -> None:
         """Number the rows of the jobs that ``table`` has."""
         self._row_of = row_of
         self._rows: dict[Name, int] = {}
+        self._ids: list[int] = []
         self._index = np.full(_MAX_JOBS, -1, dtype=np.int64)
         self._known = len(table.jobs)
         for job in range(self._known):
@@ -37,7 +40,12 @@ class JobRows(Generic[Name]):
 
     def _enter(self, job: int) -> None:
         name = self._row_of(job)
-        self._index[job] = -1 if name is None else self._rows.setdefault(name, len(self._rows))
+        if name is None:
+            self._index[job] = -1
+            return
+        if name not in self._rows:
+            self._ids.append(len(self._rows) if job < self._known else _MAX_JOBS + job)
+        self._index[job] = self._rows.setdefault(name, len(self._rows))
 
     def of(self, job: Ints) -> Ints:
         """The row of each job, -1 where it has none."""
@@ -45,10 +53,30 @@ class JobRows(Generic[Name]):
             self._enter(int(unknown))
         return self._index[job]
 
+    def by_job(self, job: Ints) -> Ints:
+        """int64[65536]: the row of every job id, -1 where it has none; those in ``job`` are there."""
+        present = np.bincount(job, minlength=_MAX_JOBS)[self._known :]
+        for unknown in np.flatnonzero(present) + self._known:
+            self._enter(int(unknown))
+        return self._index
+
     @property
     def names(self) -> list[Name]:
         """The rows' names, in order."""
         return list(self._rows)
+
+    @property
+    def ids(self) -> Ints:
+        """The id of each row, in order."""
+        return np.array(self._ids, dtype=np.int64)
+
+    def name_of(self, row_id: int) -> Name:
+        """The name of the row with an id."""
+        if row_id < _MAX_JOBS:
+            return self.names[row_id]
+        name = self._row_of(row_id - _MAX_JOBS)
+        assert name is not None
+        return name
 
 
 def op_and_kind(table: JobTable, job: int) -> tuple[str, str]:

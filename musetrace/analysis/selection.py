@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from musetrace import _core
 from musetrace.analysis.clock_quality import tick_ns_of
 from musetrace.analysis.observed import Seen, seen_by_rank
 from musetrace.analysis.rows import is_instant
@@ -43,6 +44,13 @@ class Counted:
     below_tick: int = 0
     seen: dict[int, Seen] = field(default_factory=dict)
 
+    def add(self, rank: int, sound: int, flagged: int, below_tick: int) -> None:
+        """Count spans of a rank that ``seen`` has."""
+        self.flagged += flagged
+        self.below_tick += below_tick
+        self.seen[rank].spans += sound
+        self.seen[rank].spans_expected += sound + flagged
+
 
 @dataclass(frozen=True)
 class StepSpans:
@@ -67,6 +75,39 @@ class StepSpans:
     block: Ints
     warp: Ints  # 255 where the block owns the job
     iteration: Ints  # 0 where jobs have one instance only
+    launch_kind: npt.NDArray[Any]  # names
+    launch_flagged: Ints  # spans of each launch that were left out
+    launch_below_tick: Ints  # sound ones that are shorter than the clock's step
+    _made: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """The columns that the compiled loops take."""
+        spans = (self.begin, self.end, self.job, self.launch, self.block, self.warp)
+        return (*spans, self.launch_begin, self.launch_end)
+
+    def by_instance(self, blocks: int) -> Any:
+        """The spans by block and launch, as ``_core.analysis.Instances``; made once."""
+        made = self._made.get(blocks)
+        if made is None:
+            made = self._made[blocks] = _core.analysis.Instances(self.columns, blocks)
+        return made
+
+    def of_kind(self, kind: str) -> StepSpans | None:
+        """Only the launches of a kind; None where there is none."""
+        chosen = self.launch_kind == kind
+        if chosen.all():
+            return self
+        if not chosen.any():
+            return None
+        place = np.where(chosen, np.cumsum(chosen) - 1, -1)
+        launch = place[self.launch]
+        keep = launch >= 0
+        names = (one.name for one in fields(self))
+        taken = {name: getattr(self, name)[chosen] for name in names if name.startswith("launch_")}
+        columns = ("begin", "end", "job", "block", "warp", "iteration")
+        taken |= {name: getattr(self, name)[keep] for name in columns}
+        return replace(self, **taken, launch=launch[keep], _made={})
 
 
 def counted_blocks(spans: StepSpans, blocks: int) -> npt.NDArray[np.bool_]:
@@ -127,6 +168,11 @@ def spans_by_step(
                 found.append(_load(run, rank, step, bases[rank][step], of_step, counted))
         if found:
             yield found
+
+
+def nothing_counted(run: RunLike, selection: Selection) -> Counted:
+    """For answers about a scope: what was recorded of it, before its spans are counted."""
+    return Counted(seen=seen_by_rank(run, selection, _launches(run, selection)))
 
 
 def check_scope(run: RunLike, selection: Selection) -> None:
@@ -196,18 +242,16 @@ def _load(
     index = np.full(1 << 16, -1, dtype=np.int64)
     index[launches.launch] = np.arange(len(launches.launch))
     launch = index[_column(batch, "launch")]
-    in_scope = launch >= 0
-    sound = in_scope & (_column(batch, "flag") == FLAG_OK) & (_column(batch, "block") < run.blocks)
-    spans_in_scope, spans_sound = int(in_scope.sum()), int(sound.sum())
-    counted.flagged += spans_in_scope - spans_sound
-    counted.seen[rank].spans += spans_sound
-    counted.seen[rank].spans_expected += spans_in_scope
+    sound = (launch >= 0) & (_column(batch, "flag") == FLAG_OK) & (_column(batch, "block") < run.blocks)
+    flagged = _by_launch(launch[~sound & (launch >= 0)], launches)
     keep: slice | npt.NDArray[np.bool_] = slice(None) if sound.all() else sound
     begin = _column(batch, "begin")[keep].astype(np.int64)
     length = _column(batch, "dur")[keep].astype(np.int64)
     job = _column(batch, "job")[keep].astype(np.int64)
-    short = length < (tick_ns_of(run.manifest.get("clock")) or 0)
-    counted.below_tick += int(np.count_nonzero(~is_instant(run.job_table, job[short])))
+    launch = launch[keep]
+    short = np.flatnonzero(length < (tick_ns_of(run.manifest.get("clock")) or 0))
+    below_tick = _by_launch(launch[short[~is_instant(run.job_table, job[short])]], launches)
+    counted.add(rank, len(begin), int(flagged.sum()), int(below_tick.sum()))
     return StepSpans(
         rank=rank,
         step=step,
@@ -220,11 +264,19 @@ def _load(
         begin=begin,
         end=begin + length,
         job=job,
-        launch=launch[keep],
+        launch=launch,
         block=_column(batch, "block")[keep].astype(np.int64),
         warp=_column(batch, "warp")[keep].astype(np.int64),
         iteration=_iterations(batch)[keep],
+        launch_kind=launches.kind,
+        launch_flagged=flagged,
+        launch_below_tick=below_tick,
     )
+
+
+def _by_launch(launch: Ints, launches: LaunchColumns) -> Ints:
+    """How many spans are of each launch."""
+    return np.bincount(launch, minlength=len(launches.launch))
 
 
 def _iterations(batch: pa.RecordBatch) -> Ints:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from musetrace import _core
 from musetrace.analysis.rank_clocks import RankTimes
 from musetrace.analysis.selection import StepSpans
 
 Ints = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -22,49 +25,32 @@ class StepAxis:
     """
 
     ranks: tuple[int, ...]
-    reach: int  # beyond every time
     begin: Ints
     end: Ints
-    rank: Ints
-    launch: Ints  # ids
-    block: Ints
-    iteration: Ints
-    _jobs: Ints
-    _bounds: Ints
+    rank: Places
+    launch: Places  # ids
+    block: Places
+    iteration: Places
+    _first: Ints
 
     @classmethod
     def of(cls, of_ranks: Sequence[StepSpans], clocks: Mapping[int, RankTimes]) -> StepAxis:
         """Put the spans of one step together."""
-        begin, end = (
-            np.concatenate(
-                [
-                    clocks[one.rank].aligned(one.base_ns + times)
-                    for one, times in zip(of_ranks, side, strict=True)
-                ]
-            )
-            for side in ([one.begin for one in of_ranks], [one.end for one in of_ranks])
+        times = [
+            [clocks[one.rank].aligned(one.base_ns + side) for side in (one.begin, one.end)]
+            for one in of_ranks
+        ]
+        some = [begin for begin, _ in times if len(begin)]
+        from_ns = min((int(begin.min()) for begin in some), default=0)
+        columns: tuple[Any, ...] = _core.analysis.by_job(
+            [
+                (*its_times, one.job, one.launch, one.block, one.iteration, one.launch_id)
+                for one, its_times in zip(of_ranks, times, strict=True)
+            ],
+            from_ns=from_ns,
         )
-        first = int(begin.min(initial=np.iinfo(np.int64).max)) if len(begin) else 0
-        job = np.concatenate([one.job for one in of_ranks])
-        order = np.argsort(job.astype(np.uint16), kind="stable")
-        rank = np.repeat(np.arange(len(of_ranks)), [len(one.job) for one in of_ranks])
-        jobs, bounds = np.unique(job[order], return_index=True)
-        return cls(
-            tuple(one.rank for one in of_ranks),
-            int((end - first).max(initial=0)) + 1,
-            (begin - first)[order],
-            (end - first)[order],
-            rank[order],
-            np.concatenate([one.launch_id[one.launch] for one in of_ranks])[order],
-            np.concatenate([one.block for one in of_ranks])[order],
-            np.concatenate([one.iteration for one in of_ranks])[order],
-            jobs,
-            np.append(bounds, len(job)),
-        )
+        return cls(tuple(one.rank for one in of_ranks), *columns)
 
     def spans_of(self, job: int) -> slice:
         """Where the spans of a job stand."""
-        at = int(np.searchsorted(self._jobs, job))
-        if at == len(self._jobs) or self._jobs[at] != job:
-            return slice(0, 0)
-        return slice(int(self._bounds[at]), int(self._bounds[at + 1]))
+        return slice(int(self._first[job]), int(self._first[job + 1]))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
 from musetrace.analysis.last_rank import may_be_last
-from musetrace.analysis.launch_counts import LaunchCounts, launch_key
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rank_clocks import RankTimes, rank_times
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, step_spans
+from musetrace.analysis.selection import Counted, Selection, StepSpans
+from musetrace.analysis.state import State
+from musetrace.analysis.value_counts import ValueCounts
 from musetrace.job_table import JobTable
 
 Ints = npt.NDArray[np.int64]
@@ -53,25 +55,7 @@ def stops(run: RunLike, *, layer_kind: str | None = None, step: int | None = Non
     Raises:
         AnalysisError: the run has no such step or layer kind.
     """
-    counted = Counted()
-    jobs = stop_jobs(run.job_table)
-    seen = {(stop, rank): _Seen() for stop in jobs for rank in run.ranks}
-    for spans in step_spans(run, Selection(layer_kind, None, step), counted):
-        for stop, (wait, send) in jobs.items():
-            seen[stop, spans.rank].add(spans, wait, send)
-    clocks = rank_times(run)
-    rows: list[dict[str, object]] = []
-    for stop in jobs:
-        rows += _stop_rows(
-            stop,
-            {rank: seen[stop, rank] for rank in run.ranks},
-            not run.losses.get("missing_ranks"),
-            clocks,
-            tick_ns(run),
-        )
-    for row in rows:
-        row["observed"] = counted.seen[cast(int, row["rank"])].share
-    return answer(run, _FIELDS, rows, counted)
+    return ask(run, STOPS, Selection(layer_kind, None, step))
 
 
 def stop_jobs(table: JobTable) -> dict[str, tuple[int, int | None]]:
@@ -83,72 +67,80 @@ def stop_jobs(table: JobTable) -> dict[str, tuple[int, int | None]]:
     }
 
 
-@dataclass
-class _Seen:
-    """What one rank did at one stop: its waits, and when its send was through in each launch."""
-
-    waits: list[Ints] = field(default_factory=list)
-    wait_counts: LaunchCounts = field(default_factory=LaunchCounts)
-    launches: list[Ints] = field(default_factory=list)
-    sent_ns: list[Ints] = field(default_factory=list)
-
-    def add(self, spans: StepSpans, wait: int, send: int | None) -> None:
-        of_wait = spans.job == wait
-        self.waits.append(spans.end[of_wait] - spans.begin[of_wait])
-        self.wait_counts.add(spans, spans.launch[of_wait])
-        if send is None:
-            return
-        of_send = spans.job == send
-        sent = np.full(len(spans.launch_id), -1, dtype=np.int64)
-        np.maximum.at(sent, spans.launch[of_send], spans.end[of_send])
-        present = sent >= 0
-        self.launches.append(launch_key(spans.step, spans.launch_id[present]))
-        self.sent_ns.append(spans.base_ns + sent[present])
+# Of the launches that were judged, by stop and rank.
+_JUDGED, _LAST, _TIED = range(3)
 
 
-def _stop_rows(
-    stop: str, seen: dict[int, _Seen], all_ranks: bool, clocks: dict[int, RankTimes], tick: int | None
-) -> list[dict[str, object]]:
-    waits = {rank: _joined(one.waits) for rank, one in seen.items()}
-    last_n, lasts = _last(seen, clocks, tick) if all_ranks else (0, {})
-    return [
-        {
-            "stop": stop,
-            "rank": rank,
-            "n": len(waits[rank]),
-            **spread("wait", waits[rank], seen[rank].wait_counts.per_launch(), tick),
-            "last_n": last_n,
-            "last_share": lasts[rank][0] / last_n if last_n else None,
-            "tied_share": lasts[rank][1] / last_n if last_n else None,
-        }
-        for rank in seen
-        if len(waits[rank])
-    ]
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    states = [State() for _ in spans]
+    clocks, tick = rank_times(run), tick_ns(run)
+    for stop, (wait, send) in enumerate(stop_jobs(run.job_table).values()):
+        for one, state in zip(spans, states, strict=True):
+            waits = np.flatnonzero(one.job == wait)
+            state.add("wait", stop, one.rank, one.end[waits] - one.begin[waits])
+            state.add_launches("wait", stop, one.rank, one.launch_id[one.launch[waits]])
+        # Whoever is not seen may have been last.
+        if send is not None and len(run.ranks) > 1 and {one.rank for one in spans} == set(run.ranks):
+            _add_last(stop, send, spans, states, clocks, tick)
+    return states
 
 
-def _last(
-    seen: dict[int, _Seen], clocks: dict[int, RankTimes], tick: int | None
-) -> tuple[int, dict[int, tuple[int, int]]]:
-    """The number of launches that every rank was seen in, and by rank in how many it was last and tied."""
-    launches = {rank: _joined(one.launches) for rank, one in seen.items()}
-    ids, counts = np.unique(_joined(list(launches.values())), return_counts=True)
-    shared = ids[counts == len(seen)]
-    if len(seen) < 2 or len(shared) == 0:
-        return 0, {}
-    sent = np.stack([_sent_ns(one, launches[rank], shared) for rank, one in seen.items()])
-    late = may_be_last(sent, [clocks[rank] for rank in seen], tick)
+def _add_last(
+    stop: int,
+    send: int,
+    spans: Sequence[StepSpans],
+    states: Sequence[State],
+    clocks: Mapping[int, RankTimes],
+    tick: int | None,
+) -> None:
+    """Who was last in the launches of one step that every rank was seen in."""
+    launches, sent_ns = zip(*(_sent(one, send) for one in spans), strict=True)
+    shared = reduce(np.intersect1d, launches)
+    if not len(shared):
+        return
+    sent = np.stack(
+        [times[np.searchsorted(of_rank, shared)] for of_rank, times in zip(launches, sent_ns, strict=True)]
+    )
+    late = may_be_last(sent, [clocks[one.rank] for one in spans], tick)
     if late is None:
-        return 0, {}
+        return
     alone = late.sum(axis=0) == 1
-    last, tied = (late & alone).sum(axis=1), (late & ~alone).sum(axis=1)
-    return len(shared), {rank: (int(last[i]), int(tied[i])) for i, rank in enumerate(seen)}
+    for one, state, its in zip(spans, states, late, strict=True):
+        numbers = (len(shared), int((its & alone).sum()), int((its & ~alone).sum()))
+        for what, number in zip((_JUDGED, _LAST, _TIED), numbers, strict=True):
+            state.add("last", stop, one.rank, what, sums=number)
 
 
-def _sent_ns(one: _Seen, launches: Ints, shared: Ints) -> Ints:
-    """When the send was through in each launch of ``shared``; both lists of launches are sorted."""
-    sent: Ints = _joined(one.sent_ns)[np.searchsorted(launches, shared)]
-    return sent
+def _sent(spans: StepSpans, send: int) -> tuple[Ints, Ints]:
+    """The launches that a rank sent in, by id, and when its send was through in each, in ns."""
+    of_send = np.flatnonzero(spans.job == send)
+    sent = np.full(len(spans.launch_id), -1, dtype=np.int64)
+    np.maximum.at(sent, spans.launch[of_send], spans.end[of_send])
+    present = sent >= 0
+    return spans.launch_id[present], spans.base_ns + sent[present]
 
 
-def _joined(parts: list[Ints]) -> Ints:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
+    names, tick = list(stop_jobs(run.job_table)), tick_ns(run)
+    last = {} if run.losses.get("missing_ranks") else state.sum_of("last", 3).as_dict()
+    rows: list[dict[str, object]] = []
+    for stop, of_stop in state.sum_of("wait", 3).groups():
+        for rank, of_rank in of_stop.groups():
+            counts, squares = ValueCounts.of(of_rank), state.square_of("wait", stop, rank)
+            judged, lasts, ties = (last.get((stop, rank, what), 0) for what in (_JUDGED, _LAST, _TIED))
+            rows.append(
+                {
+                    "stop": names[stop],
+                    "rank": rank,
+                    "n": counts.n,
+                    **spread_of_counts("wait", counts, squares, tick),
+                    "last_n": judged,
+                    "last_share": lasts / judged if judged else None,
+                    "tied_share": ties / judged if judged else None,
+                    "observed": counted.seen[rank].share,
+                }
+            )
+    return answer(run, _FIELDS, rows, counted)
+
+
+STOPS = Question("stops", 1, _accumulate, _finish, all_ranks=True)

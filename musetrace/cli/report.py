@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from musetrace import analysis
+from musetrace.analysis.cubes import keep_cubes
 from musetrace.cli.alignment_lines import alignment_sentence
 from musetrace.cli.block_section import MOST_BLOCKS, block_lines
 from musetrace.cli.chart import legend
@@ -59,6 +60,8 @@ class ReportCommand(Command):
         """Print the report."""
         screen, thresholds = screen_of(args), Thresholds.of(args)
         run = open_run(args.run)
+        if args.step is None:
+            keep_cubes(run)
         answers = ask(run, kind=args.kind, rank=args.rank, step=args.step, thresholds=thresholds)
         answers |= ask_critical(run, list(answers["ops"]), args.rank, args.step, args.what_if)
         if args.json:

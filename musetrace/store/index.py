@@ -10,6 +10,7 @@ from typing import Any
 
 from musetrace.store import limits, losses
 from musetrace.store.alignment import alignments
+from musetrace.store.cube_store import CUBES
 from musetrace.store.journal_files import JournalFile, JournalSet, find_journals, journal_paths
 from musetrace.store.kept_probe import crc_of, read_kept, write_kept
 from musetrace.store.payloads import FORMAT_NAME, PayloadError, decode_json
@@ -118,6 +119,7 @@ def _describes(
 def _publish(source: Path, folder: Path) -> None:
     # Without a manifest nobody takes the tables for an index while they are replaced.
     (folder / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder / CUBES, ignore_errors=True)
     for table in TABLES:
         shutil.rmtree(folder / table, ignore_errors=True)
         (source / table).replace(folder / table)

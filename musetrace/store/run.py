@@ -19,7 +19,8 @@ from musetrace.errors import AnalysisError, NotARunError, TraceFileError
 from musetrace.job_table import JobTable
 from musetrace.store import losses, tables
 from musetrace.store.arrow_file import BatchReader
-from musetrace.store.index import MANIFEST, fresh_manifest, index_into, index_run
+from musetrace.store.cube_store import CUBES, CubeStore, identity_of
+from musetrace.store.index import MANIFEST, PROBE_KEY, fresh_manifest, index_into, index_run
 from musetrace.store.journal_files import SUFFIX, find_journals, journal_paths
 from musetrace.store.named_tables import MOST_ROWS, Chosen, named_table
 from musetrace.store.payloads import parse_job_table
@@ -51,6 +52,13 @@ class Run:
         table = manifest.get("job_table")
         parsed = parse_job_table(table, table.get("slots", 0)) if isinstance(table, dict) else None
         self.job_table = parsed or _UNKNOWN_TABLE
+
+    @property
+    def cubes(self) -> CubeStore | None:
+        """What the analysis keeps in the index; None for an index that goes with this object."""
+        if self._folder != self.path:
+            return None
+        return CubeStore(self._folder / CUBES, identity_of(self.manifest, without=PROBE_KEY))
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.covering import NONE_COVERS, covers, least_covering
 from musetrace.errors import AnalysisError
 from tests.unit import idle_oracle as oracle
 from tests.unit.analysis_traces import questions
@@ -111,20 +109,6 @@ def test_idle_after_an_op_is_the_oracles(question: tuple[FakeRun, dict[str, Any]
     for row in rows:
         assert {name: row[name] for name in expected[row["op"]]} == expected[row["op"]]
         assert (row["total_uncertainty_ns"] is None) == (run.tick_ns is None)
-
-
-ranges = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 9)), max_size=20)
-
-
-@given(ranges)
-def test_the_least_value_that_covers_a_piece_is_found(some: list[tuple[int, int, int]]) -> None:
-    first, past, value = np.array(some, dtype=np.int64).reshape(-1, 3).T
-    found = least_covering(first, past, value, 41).tolist()
-    slow = [min((v for f, p, v in some if f <= at < p), default=NONE_COVERS) for at in range(41)]
-    assert found == slow
-    forward = past >= first
-    covered = covers(first[forward], past[forward], 41).tolist()
-    assert covered == [least != NONE_COVERS for least in slow]
 
 
 def idle_of(*spans: Span, end: int = 101, blocks: int = 1, tick_ns: int = 1) -> dict[str, int]:

@@ -1,0 +1,184 @@
+"""What the index keeps of each question: the sums of its states by rank and kind of launch, over all steps.
+
+From them a whole run, one rank and one kind of launch are answered without the spans. One step is answered
+from its spans. A run whose ranks disagree about the kind of a launch has no cubes: what waits there for what
+is not the sum over kinds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from musetrace.analysis.attribution import ATTRIBUTION
+from musetrace.analysis.busy import BLOCK_BUSY
+from musetrace.analysis.idle import IDLE
+from musetrace.analysis.idle_after import IDLE_AFTER
+from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.op_timeline import OP_TIMELINE
+from musetrace.analysis.question import Question, RunningState
+from musetrace.analysis.ring_ahead import RING_AHEAD
+from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.selection import Counted, Selection, StepSpans, nothing_counted, spans_by_step
+from musetrace.analysis.state import State, merged, squares_of
+from musetrace.analysis.stops import STOPS
+from musetrace.store.cube_store import Columns, CubeCell, CubeFile, CubeStore
+
+QUESTIONS: tuple[Question, ...] = (
+    OP_TIMELINE,
+    BLOCK_BUSY,
+    STOPS,
+    RING_AHEAD,
+    IDLE,
+    IDLE_AFTER,
+    ATTRIBUTION,
+)
+
+_THREADS = 2
+_SUMS, _SQUARES = "sums ", "squares "
+
+
+def keep_cubes(run: RunLike) -> None:
+    """Make the cubes that a run lacks and keep them in its index, if that can be written.
+
+    A run that is read from memory or from a temporary index has none.
+    """
+    store: CubeStore | None = getattr(run, "cubes", None)
+    if store is None:
+        return
+    lacking = [question for question in QUESTIONS if store.read(question.name, question.version) is None]
+    if not lacking:
+        return
+    try:
+        for question, cells in make_cubes(run, lacking).items():
+            store.write(question.name, question.version, cells)
+    except OSError:
+        return  # a full disk, or one that may not be written: spans answer everything
+
+
+def make_cubes(run: RunLike, questions: Sequence[Question]) -> dict[Question, list[CubeCell]]:
+    """The cubes of some questions, made of the spans in one pass, a step at a time."""
+    cubes = [_Cube(question) for question in questions]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for spans in spans_by_step(run, Selection(), Counted()):
+            if _disagree(spans):
+                return {cube.question: [CubeCell({"refused": True})] for cube in cubes}
+            kinds = _by_kind(spans)
+            tasks = [
+                threads.submit(cube.add, run, kind, of_kind)
+                for cube in cubes
+                for kind, of_kind in (kinds.items() if cube.question.by_kind else [(None, spans)])
+            ]
+            for task in tasks:
+                task.result()
+    return {cube.question: cube.cells() for cube in cubes}
+
+
+def _disagree(spans: Sequence[StepSpans]) -> bool:
+    """Whether a launch of a step is of one kind on one rank, and of another on another."""
+    kinds: dict[int, str] = {}
+    for one in spans:
+        for launch, kind in zip(one.launch_id.tolist(), one.launch_kind.tolist(), strict=True):
+            if kinds.setdefault(launch, kind) != kind:
+                return True
+    return False
+
+
+def _by_kind(spans: Sequence[StepSpans]) -> dict[str | None, list[StepSpans]]:
+    kinds = dict.fromkeys(kind for one in spans for kind in one.launch_kind.tolist())
+    return {kind: [part for one in spans if (part := one.of_kind(kind)) is not None] for kind in kinds}
+
+
+@dataclass
+class _Cell:
+    """The sums of one rank and kind of launch; of all ranks together only the squares."""
+
+    running: RunningState = field(default_factory=RunningState)
+    sound: int = 0
+    flagged: int = 0
+    below_tick: int = 0
+
+
+class _Cube:
+    """The cells of a question, as steps come."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self._cells: dict[tuple[int | None, str | None], _Cell] = defaultdict(_Cell)
+
+    def add(self, run: RunLike, kind: str | None, spans: Sequence[StepSpans]) -> None:
+        """One step, all ranks of it; of one kind of launch unless the question cannot be asked by kind."""
+        states = self.question.accumulate(run, spans)
+        for one, state in zip(spans, states, strict=True):
+            cell = self._cells[one.rank, kind]
+            cell.running.add(State(sums=state.sums, squares=squares_of([state]).squares))
+            cell.sound += len(one.job)
+            cell.flagged += int(one.launch_flagged.sum())
+            cell.below_tick += int(one.launch_below_tick.sum())
+        self._cells[None, kind].running.add(squares_of(states))
+
+    def cells(self) -> list[CubeCell]:
+        """What is to be kept."""
+        return [
+            CubeCell(
+                {
+                    "rank": rank,
+                    "kind": kind,
+                    "sound": cell.sound,
+                    "flagged": cell.flagged,
+                    "below_tick": cell.below_tick,
+                },
+                _tables(cell.running.state()),
+            )
+            for (rank, kind), cell in sorted(self._cells.items(), key=_order)
+        ]
+
+
+def _order(cell: tuple[tuple[int | None, str | None], _Cell]) -> tuple[int, str]:
+    (rank, kind), _ = cell
+    return -1 if rank is None else rank, kind or ""
+
+
+def _tables(state: State) -> dict[str, Columns]:
+    named = [(_SUMS, state.sums), (_SQUARES, state.squares)]
+    return {prefix + name: (tally.keys, tally.sums) for prefix, of in named for name, tally in of.items()}
+
+
+def kept(run: RunLike, question: Question, selection: Selection) -> tuple[State, Counted] | None:
+    """The state of a scope from the run's cube; None where there is none, or none of such a scope."""
+    file = _open(run, question) if question.is_kept and selection.step is None else None
+    if file is None:
+        return None
+    needed, states = question.needed(selection), []
+    counted = nothing_counted(run, needed)
+    for place, about in enumerate(file.abouts):
+        if question.by_kind and needed.layer_kind not in (None, about["kind"]):
+            continue
+        if about["rank"] is not None and needed.rank in (None, about["rank"]):
+            counted.add(about["rank"], about["sound"], about["flagged"], about["below_tick"])
+        # Squares of all ranks are not the sum of those of each.
+        sums = about["rank"] is not None and selection.rank in (None, about["rank"])
+        squares = about["rank"] == selection.rank
+        if sums or squares:
+            cell = file.cell(place)
+            if cell is None:
+                return None
+            states.append(_state(cell, sums=sums, squares=squares))
+    return merged(states), counted
+
+
+def _open(run: RunLike, question: Question) -> CubeFile | None:
+    store: CubeStore | None = getattr(run, "cubes", None)
+    file = None if store is None else store.read(question.name, question.version)
+    return None if file is None or any("refused" in about for about in file.abouts) else file
+
+
+def _state(cell: CubeCell, *, sums: bool, squares: bool) -> State:
+    state = State()
+    for prefix, of, wanted in ((_SUMS, state.sums, sums), (_SQUARES, state.squares, squares)):
+        for name, (keys, values) in cell.tables.items():
+            if wanted and name.startswith(prefix):
+                of[name.removeprefix(prefix)] = KeySums(keys, values)
+    return state
