@@ -17,6 +17,7 @@ from musetrace.analysis.busy import BLOCK_BUSY
 from musetrace.analysis.idle import IDLE
 from musetrace.analysis.idle_after import IDLE_AFTER
 from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.launches import LAUNCHES
 from musetrace.analysis.op_timeline import OP_TIMELINE
 from musetrace.analysis.question import Question, RunningState
 from musetrace.analysis.ring_ahead import RING_AHEAD
@@ -34,6 +35,7 @@ QUESTIONS: tuple[Question, ...] = (
     IDLE,
     IDLE_AFTER,
     ATTRIBUTION,
+    LAUNCHES,
 )
 
 _THREADS = 2

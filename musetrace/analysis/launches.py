@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
 from musetrace.analysis.instances import extents
-from musetrace.analysis.launch_counts import launch_key
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import jobs_of_kinds
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import (
-    Counted,
-    LaunchColumns,
-    Selection,
-    StepSpans,
-    check_scope,
-    step_spans,
-)
+from musetrace.analysis.selection import Counted, Selection, StepSpans, kinds_of
+from musetrace.analysis.state import State
+from musetrace.analysis.value_counts import NO_VALUES, ValueCounts
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,7 +25,7 @@ _NONE = np.iinfo(np.int64).min
 _OWN = ("all_in", "first_out")
 _NEXT = ("next_in", "next_all_in", "lead")
 _COUNTS = {"all_in": "n", "next_in": "next_n", "next_work": "work_n"}
-_EMPTY = np.zeros(0, dtype=np.int64)
+_NO_NEXT = -1
 _FIELDS = [
     ("kind", pa.string()),
     ("next_kind", pa.string()),
@@ -74,19 +68,42 @@ def launches(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    check_scope(run, Selection(layer_kind, rank, step))
-    counted = Counted()
-    tick = tick_ns(run)
+    return ask(run, LAUNCHES, Selection(layer_kind, rank, step))
+
+
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
     computes = jobs_of_kinds(run.job_table, frozenset({"compute"}))
-    columns = {one: LaunchColumns.of(run.launches(one)) for one in run.ranks}
-    pairs: dict[tuple[str, str | None], _Pair] = {}
-    for spans in step_spans(run, Selection(None, rank, step), counted):
-        of_rank = columns[spans.rank]
-        kinds = of_rank.kind[of_rank.chosen(spans.step, None)]
-        edges = _Edges.of(spans, computes)
-        for name, at, then in edges.pairs(kinds, layer_kind):
-            pairs.setdefault(name, _Pair()).add(edges, spans, at, then, tick)
-    return answer(run, _FIELDS, [pair.row(name, tick) for name, pair in pairs.items()], counted)
+    kinds = {kind: number for number, kind in enumerate(kinds_of(run))}
+    return [_state(one, _Edges.of(one, computes), kinds, tick_ns(run)) for one in spans]
+
+
+def _state(spans: StepSpans, edges: _Edges, kinds: Mapping[str, int], tick: int | None) -> State:
+    """One (rank, step), by the numbers of a launch's kind and of the next one's, or :data:`_NO_NEXT`."""
+    state = State()
+    number = np.array([kinds[kind] for kind in spans.launch_kind.tolist()], dtype=np.int64)
+    at = np.flatnonzero(edges.last_in != _NONE)
+    then = np.where(edges.follows, np.append(number[1:], _NO_NEXT), _NO_NEXT)
+    begin = edges.begin
+    pairs, first = np.unique(np.stack([number[at], then[at]]), axis=1, return_index=True)
+    # Where each pair was met first: rows are in the order of a step.
+    state.add("place", *pairs, (min(spans.rank, 0x7FFF) << 48) + (spans.step << 16) + spans.launch_id[at[first]])
+
+    def put(name: str, at: Ints, values: Ints) -> None:
+        state.add(name, number[at], then[at], values)
+        state.add_launches(name, number[at], then[at], spans.launch_id[at])
+
+    for name, which in (("all_in", edges.last_in), ("first_out", edges.first_out)):
+        put(name, at, which[at] - begin[at])
+    at = at[edges.follows[at]]
+    after = at + 1
+    put("next_in", at, begin[after] - begin[at])
+    put("next_all_in", at, edges.last_in[after] - begin[at])
+    put("lead", at, edges.first_out[at] - begin[after])
+    works = edges.work[after] != _NONE
+    put("next_work", at[works], (edges.work[after] - begin[at])[works])
+    overlaps = edges.end[at] - begin[after] >= max(tick or 0, 1)
+    state.add("overlap", number[at], then[at], sums=overlaps.astype(np.int64))
+    return state
 
 
 @dataclass(frozen=True)
@@ -119,52 +136,37 @@ class _Edges:
         follows[:-1] &= last_in[1:] != _NONE
         return cls(spans.launch_begin, spans.launch_end, last_in, first_out, work, follows)
 
-    def pairs(
-        self, kinds: npt.NDArray[Any], layer_kind: str | None
-    ) -> Iterator[tuple[tuple[str, str | None], Ints, bool]]:
-        """Launches with spans by (kind, kind of the next), and whether there is a next."""
-        names: dict[tuple[str, str | None], list[int]] = {}
-        for at in np.flatnonzero(self.last_in != _NONE).tolist():
-            if layer_kind in (None, kinds[at]):
-                name = (str(kinds[at]), str(kinds[at + 1]) if self.follows[at] else None)
-                names.setdefault(name, []).append(at)
-        for name, found in names.items():
-            yield name, np.array(found, dtype=np.int64), name[1] is not None
+
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
+    names, tick = kinds_of(run), tick_ns(run)
+    places = {
+        (kind, then): int(of_pair.keys[0][0])
+        for kind, of_kind in state.sum_of("place", 3).groups()
+        for then, of_pair in of_kind.groups()
+    }
+    values: dict[tuple[int, int], dict[str, ValueCounts]] = {
+        pair: {} for pair in sorted(places, key=places.__getitem__)
+    }
+    for name in (*_OWN, *_NEXT, "next_work"):
+        for kind, of_kind in state.sum_of(name, 3).groups():
+            for then, of_pair in of_kind.groups():
+                values[kind, then][name] = ValueCounts.of(of_pair)
+    overlap = state.sum_of("overlap", 2).as_dict()
+    rows = []
+    for (kind, then), found in values.items():
+        if selection.layer_kind not in (None, names[kind]):
+            continue
+        row: dict[str, object] = {
+            "kind": names[kind],
+            "next_kind": None if then == _NO_NEXT else names[then],
+            "overlap_n": None if tick is None else overlap.get((kind, then), 0),
+        }
+        for name in (*_OWN, *_NEXT, "next_work"):
+            counts = found.get(name, NO_VALUES)
+            row |= spread_of_counts(name, counts, state.square_of(name, kind, then), tick)
+            row |= {_COUNTS[name]: counts.n} if name in _COUNTS else {}
+        rows.append(row)
+    return answer(run, _FIELDS, rows, counted)
 
 
-@dataclass
-class _Pair:
-    """Values of one row as they come, with the launch of each."""
-
-    values: dict[str, list[Ints]] = field(default_factory=dict)
-    keys: dict[str, list[Ints]] = field(default_factory=dict)
-    overlap_n: int = 0
-
-    def add(self, edges: _Edges, spans: StepSpans, at: Ints, then: bool, tick: int | None) -> None:
-        """Add launches of one (rank, step)."""
-        key = launch_key(spans.step, spans.launch_id[at])
-        begin = edges.begin[at]
-        self._put("all_in", edges.last_in[at] - begin, key)
-        self._put("first_out", edges.first_out[at] - begin, key)
-        if not then:
-            return
-        following = at + 1
-        self._put("next_in", edges.begin[following] - begin, key)
-        self._put("next_all_in", edges.last_in[following] - begin, key)
-        self._put("lead", edges.first_out[at] - edges.begin[following], key)
-        works = edges.work[following] != _NONE
-        self._put("next_work", (edges.work[following] - begin)[works], key[works])
-        self.overlap_n += int((edges.end[at] - edges.begin[following] >= max(tick or 0, 1)).sum())
-
-    def _put(self, name: str, values: Ints, keys: Ints) -> None:
-        self.values.setdefault(name, []).append(values)
-        self.keys.setdefault(name, []).append(keys)
-
-    def row(self, name: tuple[str, str | None], tick: int | None) -> dict[str, object]:
-        """The answer's row."""
-        row: dict[str, object] = {"kind": name[0], "next_kind": name[1]}
-        for of in (*_OWN, *_NEXT, "next_work"):
-            values, keys = (np.concatenate([_EMPTY, *held.get(of, ())]) for held in (self.values, self.keys))
-            row |= spread(of, values, np.unique(keys, return_counts=True)[1], tick)
-            row |= {_COUNTS[of]: len(values)} if of in _COUNTS else {}
-        return {**row, "overlap_n": None if tick is None else self.overlap_n}
+LAUNCHES = Question("launches", 1, _accumulate, _finish, by_kind=False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from musetrace import _core
 from musetrace.analysis.clock_quality import tick_ns_of
@@ -168,6 +169,12 @@ def spans_by_step(
                 found.append(_load(run, rank, step, bases[rank][step], of_step, counted))
         if found:
             yield found
+
+
+def kinds_of(run: RunLike) -> tuple[str, ...]:
+    """The kinds of the launches of all ranks, in the order of a step of the first rank that has them."""
+    kinds = (kind for rank in run.ranks for kind in pc.unique(run.launches(rank)["kind"]).to_pylist())
+    return tuple(dict.fromkeys(kinds))
 
 
 def nothing_counted(run: RunLike, selection: Selection) -> Counted:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.key_sums import KeySums, nothing_summed
 from musetrace.analysis.percentiles import TENTHS
 
 Ints = npt.NDArray[np.int64]
@@ -60,3 +60,6 @@ class ValueCounts:
     def rounded_mean(self) -> int:
         """The mean of at least one value, to the nearest whole one; a half is rounded up."""
         return (2 * self.total + self.n) // (2 * self.n)
+
+
+NO_VALUES = ValueCounts.of(nothing_summed(1))

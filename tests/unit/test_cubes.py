@@ -30,6 +30,7 @@ ASKED: dict[str, Callable[..., pa.Table]] = {
     "idle": analysis.idle,
     "idle_after": analysis.idle_after,
     "attribution": analysis.attribution,
+    "launches": analysis.launches,
 }
 OF_ALL_RANKS = ("stops",)  # that cannot be asked about one
 
@@ -55,7 +56,7 @@ def scopes(run: FakeRun) -> Iterator[dict[str, Any]]:
 
 
 @given(runs())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_in_every_scope_the_kept_sums_answer_as_the_spans_do(run: FakeRun) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cubed = Cubed(run, CubeStore(Path(folder) / "cubes", 7))
