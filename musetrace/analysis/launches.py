@@ -86,7 +86,9 @@ def _state(spans: StepSpans, edges: _Edges, kinds: Mapping[str, int], tick: int 
     begin = edges.begin
     pairs, first = np.unique(np.stack([number[at], then[at]]), axis=1, return_index=True)
     # Where each pair was met first: rows are in the order of a step.
-    state.add("place", *pairs, (min(spans.rank, 0x7FFF) << 48) + (spans.step << 16) + spans.launch_id[at[first]])
+    state.add(
+        "place", *pairs, (min(spans.rank, 0x7FFF) << 48) + (spans.step << 16) + spans.launch_id[at[first]]
+    )
 
     def put(name: str, at: Ints, values: Ints) -> None:
         state.add(name, number[at], then[at], values)
