@@ -13,9 +13,9 @@ from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.layout import page
 from musetrace.dashboard.security import guard, hosts_of
-from musetrace.dashboard.theme import style_sheet
 from musetrace.dashboard.views import VIEWS
 from musetrace.errors import UsageError
+from musetrace.figures.theme import style_sheet
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8050
 

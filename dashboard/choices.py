@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from musetrace.analysis import tick_ns
 from musetrace.analysis.clock_quality import combined_ns, sum_uncertainty_ns, told_apart
 from musetrace.analysis.run_like import RunLike
-from musetrace.dashboard.lane_spans import LaneChoice
 from musetrace.dashboard.op_state import (
     ALL,
     FIELDS,
@@ -19,6 +18,7 @@ from musetrace.dashboard.op_state import (
     rows_label,
     write_query,
 )
+from musetrace.figures.lane_spans import LaneChoice
 
 # Up to so many ranks, their blocks are shown together at first and each of their blocks is an entry.
 _RANKS_AT_ONCE = 8

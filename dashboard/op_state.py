@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from urllib.parse import parse_qsl, urlencode
 
-from musetrace.dashboard.lane_spans import LaneChoice
+from musetrace.figures.lane_spans import LaneChoice
 
 ALL = "all"
 _LONGEST_QUERY = 2_000

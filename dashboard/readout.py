@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from musetrace.dashboard.figures.block_lanes import extent_of
-from musetrace.dashboard.figures.wording import US
-from musetrace.dashboard.lane_spans import LaneSpans
+from musetrace.figures.block_lanes import extent_of
+from musetrace.figures.lane_spans import LaneSpans
+from musetrace.figures.wording import US
 
 
 def pointer_of(hover: object) -> tuple[float, float] | None:

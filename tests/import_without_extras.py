@@ -18,7 +18,13 @@ from pathlib import Path
 from types import ModuleType
 
 REFUSED = {"torch", "dash", "plotly", "flask", "transformers", "triton"}
-NEEDS_AN_EXTRA = {"musetrace.muse", "musetrace.dashboard", "musetrace.overhead.built_in", "musetrace.triton"}
+NEEDS_AN_EXTRA = {
+    "musetrace.muse",
+    "musetrace.dashboard",
+    "musetrace.figures",
+    "musetrace.overhead.built_in",
+    "musetrace.triton",
+}
 VERBS = ("record", "report", "compare", "view", "overhead", "probe", "info", "check")
 
 

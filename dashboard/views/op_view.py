@@ -15,14 +15,14 @@ from musetrace.dashboard import ids
 from musetrace.dashboard.choices import Choices
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import or_sentence, sentence_of
-from musetrace.dashboard.figures.blank import sentence_figure
-from musetrace.dashboard.figures.block_lanes import MOST_STRIP_ROWS, block_lanes_figure
-from musetrace.dashboard.figures.op_timeline import op_timeline_figure
-from musetrace.dashboard.figures.wording import aligned_words, many
-from musetrace.dashboard.lane_spans import LaneChoice, LaneSpans, lane_spans
 from musetrace.dashboard.op_state import ALL, FIELDS, number, parse_rows
 from musetrace.dashboard.readout import describe, pointer_of, span_at
 from musetrace.dashboard.views.parts import as_options, graph, legend, picker, span_readout
+from musetrace.figures.blank import sentence_figure
+from musetrace.figures.block_lanes import MOST_STRIP_ROWS, block_lanes_figure
+from musetrace.figures.lane_spans import LaneChoice, LaneSpans, lane_spans
+from musetrace.figures.op_timeline import op_timeline_figure
+from musetrace.figures.wording import aligned_words, many
 
 OVER, LANES = FIELDS[:3], FIELDS[3:]
 PICKERS = {

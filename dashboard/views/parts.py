@@ -8,18 +8,9 @@ from typing import Any
 from dash import dcc, html
 
 from musetrace.dashboard.choices import Option
-from musetrace.dashboard.figures.wording import exact_ns, lane_uncertainty
+from musetrace.figures.graph_config import GRAPH_CONFIG
+from musetrace.figures.wording import exact_ns, lane_uncertainty
 
-# Plotly's own defaults offer to upload the chart.
-GRAPH_CONFIG: Any = {
-    "displaylogo": False,
-    "plotlyServerURL": "",
-    "responsive": True,
-    "scrollZoom": False,
-    "showSendToCloud": False,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud", "sendDataToCloud"],
-    "toImageButtonOptions": {"format": "svg", "filename": "musetrace"},
-}
 _NOTHING_YET = {
     "xaxis": {"visible": False},
     "yaxis": {"visible": False},

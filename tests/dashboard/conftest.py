@@ -89,6 +89,11 @@ def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.fixture(scope="session")
+def hostile_names() -> tuple[str, ...]:
+    return HOSTILE
+
+
 def hostile_op(ops: list[str], op: str) -> str:
     return HOSTILE[ops.index(op)] if ops.index(op) < len(HOSTILE) else op
 

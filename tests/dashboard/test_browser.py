@@ -16,8 +16,8 @@ from chromium import chromium_path, wait_until_drawn
 from playwright.sync_api import Page
 from site_visits import OP_DATA, Site
 
-from musetrace.dashboard.figures.wording import shown
-from musetrace.dashboard.theme import theme
+from musetrace.figures.theme import theme
+from musetrace.figures.wording import shown
 from musetrace.store import Run
 
 pytestmark = [

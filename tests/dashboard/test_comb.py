@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musetrace.dashboard.figures.comb import comb_path
+from musetrace.figures.comb import comb_path
 
 Span = tuple[int, int, int]  # row, begin, end
 TOP, BOTTOM = 0.25, 0.75

@@ -17,8 +17,8 @@ pytest.importorskip("playwright")
 from chromium import chromium, chromium_path
 from test_lanes import made
 
-from musetrace.dashboard.figures.block_lanes import bar_trace, comb_trace
-from musetrace.dashboard.theme import theme
+from musetrace.figures.block_lanes import bar_trace, comb_trace
+from musetrace.figures.theme import theme
 
 KINDS = ("wait", "load", "compute")
 WIDTH, HEIGHT, ROWS, SPANS = 900, 300, 6, 240

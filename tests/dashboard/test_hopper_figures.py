@@ -11,10 +11,10 @@ from decode_run import build_decode_run
 from musetrace.analysis import op_timeline
 from musetrace.analysis.stops import stop_jobs
 from musetrace.dashboard.choices import Choices
-from musetrace.dashboard.figures.block_lanes import block_lanes_figure
-from musetrace.dashboard.figures.op_timeline import op_timeline_figure
-from musetrace.dashboard.lane_spans import LaneChoice, lane_spans
 from musetrace.dashboard.op_state import OpState
+from musetrace.figures.block_lanes import block_lanes_figure
+from musetrace.figures.lane_spans import LaneChoice, lane_spans
+from musetrace.figures.op_timeline import op_timeline_figure
 from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
 

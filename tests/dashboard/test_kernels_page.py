@@ -6,8 +6,8 @@ import pytest
 
 from musetrace.dashboard.choices import Choices
 from musetrace.dashboard.conditions import conditions
-from musetrace.dashboard.lane_spans import LaneChoice, lane_spans
 from musetrace.dashboard.views.op_view import draw_ops, layout
+from musetrace.figures.lane_spans import LaneChoice, lane_spans
 from musetrace.store.run import Run
 from tests.unit.attached_run import record_run
 

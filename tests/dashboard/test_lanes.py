@@ -11,12 +11,12 @@ from builders import build_run_from_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musetrace.dashboard.figures.block_lanes import MOST_BARS, block_lanes_figure, extent_of
-from musetrace.dashboard.lane_spans import JobName, Lane, LaneChoice, LaneSpans, lane_spans
 from musetrace.dashboard.readout import describe, pointer_of, span_at
 from musetrace.dashboard.views.op_view import lanes_note
 from musetrace.dashboard.views.parts import span_readout
 from musetrace.errors import AnalysisError
+from musetrace.figures.block_lanes import MOST_BARS, block_lanes_figure, extent_of
+from musetrace.figures.lane_spans import JobName, Lane, LaneChoice, LaneSpans, lane_spans
 from musetrace.store import Run, open_run
 from tests.clock_runs import PEER, build_run_of_two_clocks
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from conftest import HOSTILE
 
-from musetrace.dashboard.figures.op_rows import LANE_PX, arrange
-from musetrace.dashboard.figures.op_timeline import op_timeline_figure
+from musetrace.figures.op_rows import LANE_PX, arrange
+from musetrace.figures.op_timeline import op_timeline_figure
 
 COLUMNS = ("begin_p10_ns", "begin_p50_ns", "begin_p90_ns", "end_p10_ns", "end_p50_ns", "end_p90_ns")
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from musetrace.dashboard.theme import THEMES, Theme, style_sheet, theme
+from musetrace.figures.theme import THEMES, Theme, style_sheet, theme
 from musetrace.job_table import JOB_KINDS
 
 Floats = npt.NDArray[np.float64]

@@ -13,6 +13,13 @@ from pathlib import Path
 import pytest
 
 DRAWING = ("dash", "plotly")
+FIGURES = "musetrace.figures"
+PAGES_WITH_FIGURES = {
+    "musetrace.cli.report.as_html",
+    "musetrace.cli.report.html_figures",
+    "musetrace.cli.report.pictures",
+    "musetrace.probe.plot",
+}
 TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead", "probe")
 NEEDS_TORCH = "musetrace.overhead.built_in"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)', re.MULTILINE)
@@ -100,19 +107,29 @@ def offenders(imports: Imports, importers: Iterable[str], banned: Iterable[str])
     ]
 
 
-def test_only_view_and_the_plot_of_probe_draw_and_only_when_they_run(imports: Imports) -> None:
+def test_nothing_but_view_knows_the_dashboard(imports: Imports) -> None:
     rest = {name: found for name, found in imports.items() if not of("musetrace.dashboard", name)}
-    banned = ("musetrace.dashboard", "dashboard", *DRAWING)
+    banned = ("musetrace.dashboard", "dashboard", "dash")
     for name, found in offenders(rest, ("musetrace",), banned):
-        place = f"{name}:{found.line} imports {found.module}"
-        assert name == "musetrace.cli.view" or (
-            name == "musetrace.probe.plot" and of("plotly", found.module)
-        ), place
-        assert found.lazy or found.typing_only, f"{place} at once"
+        assert name == "musetrace.cli.view", f"{name}:{found.line} imports {found.module}"
+        assert found.lazy or found.typing_only, f"{name}:{found.line} imports {found.module} at once"
+
+
+def test_only_figures_and_pages_with_figures_draw_and_pages_only_when_they_are_made(imports: Imports) -> None:
+    rest = {name: found for name, found in imports.items() if not of("musetrace.dashboard", name)}
+    for name, found in offenders(rest, ("musetrace",), (FIGURES, "plotly")):
+        if not of(FIGURES, name):
+            assert name in PAGES_WITH_FIGURES, f"{name}:{found.line} imports {found.module}"
+            assert found.lazy or found.typing_only, f"{name}:{found.line} imports {found.module} at once"
+
+
+def test_figures_know_neither_page_nor_command_line(imports: Imports) -> None:
+    banned = ("dash", "torch", "musetrace.muse", "musetrace.dashboard", "musetrace.cli", "musetrace.store")
+    assert offenders(imports, (FIGURES,), banned) == []
 
 
 def test_analysis_imports_neither_plotly_nor_dash_nor_torch(imports: Imports) -> None:
-    banned = (*DRAWING, "torch", "musetrace.muse", "musetrace.dashboard", "musetrace.cli")
+    banned = (*DRAWING, "torch", "musetrace.muse", FIGURES, "musetrace.dashboard", "musetrace.cli")
     assert offenders(imports, ("musetrace.analysis",), banned) == []
 
 

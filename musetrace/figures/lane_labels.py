@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.dashboard.lane_spans import LaneSpans
+from musetrace.figures.lane_spans import LaneSpans
 
 MOST_LABELS = 300
 LOADS = ("load", "prefetch")

@@ -8,10 +8,10 @@ from typing import Any
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from musetrace.dashboard.figures.axes import left_margin_px, time_axis
-from musetrace.dashboard.figures.op_rows import BAR_PX, Bar, OpRow, arrange
-from musetrace.dashboard.figures.wording import US, exact_ns, plus_minus, shown
-from musetrace.dashboard.theme import KindStyle, Theme, template, theme
+from musetrace.figures.axes import left_margin_px, time_axis
+from musetrace.figures.op_rows import BAR_PX, Bar, OpRow, arrange
+from musetrace.figures.theme import KindStyle, Theme, template, theme
+from musetrace.figures.wording import US, exact_ns, plus_minus, shown
 
 _TOP_PX, _BOTTOM_PX, _RIGHT_PX = 34, 44, 24
 _LABEL_CHARACTERS = 24

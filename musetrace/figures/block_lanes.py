@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from musetrace.dashboard.figures.axes import left_margin_px, time_axis
-from musetrace.dashboard.figures.comb import comb_path
-from musetrace.dashboard.figures.lane_labels import MOST_LABELS, label_positions
-from musetrace.dashboard.figures.wording import US, exact_ns, lane_uncertainty, shown
-from musetrace.dashboard.lane_spans import Lane, LaneSpans
-from musetrace.dashboard.theme import Theme, template, theme
+from musetrace.figures.axes import left_margin_px, time_axis
+from musetrace.figures.comb import comb_path
+from musetrace.figures.lane_labels import MOST_LABELS, label_positions
+from musetrace.figures.lane_spans import Lane, LaneSpans
+from musetrace.figures.theme import Theme, template, theme
+from musetrace.figures.wording import US, exact_ns, lane_uncertainty, shown
 
 MOST_BARS = 300
 
@@ -153,7 +153,10 @@ def _load_begins(spans: LaneSpans, kinds: npt.NDArray[Any], row_px: float, look:
 
 def _labels(spans: LaneSpans, kinds: npt.NDArray[Any], row_px: float, look: Theme) -> go.Scatter:
     heights = {kind: _height(extent_of(kind, spans)) * row_px for kind in _DRAW_ORDER}
-    chosen = label_positions(spans, kinds, {kind for kind, px in heights.items() if px >= _LABEL_PX})
+    labelled = {kind for kind, px in heights.items() if px >= _LABEL_PX}
+    if extent_of("load", spans) == _WHOLE_ROW:  # what work covers has no label
+        labelled &= {"compute", "sync"}
+    chosen = label_positions(spans, kinds, labelled)
     middles = [sum(extent_of(kinds[index], spans)) / 2 for index in chosen]
     return go.Scatter(
         x=(spans.begin_ns[chosen] + spans.end_ns[chosen]) / 2 / US,

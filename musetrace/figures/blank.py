@@ -6,8 +6,8 @@ import textwrap
 
 import plotly.graph_objects as go
 
-from musetrace.dashboard.figures.wording import shown
-from musetrace.dashboard.theme import template, theme
+from musetrace.figures.theme import template, theme
+from musetrace.figures.wording import shown
 
 _HEIGHT_PX = 180
 _LONGEST_SENTENCE = 400
