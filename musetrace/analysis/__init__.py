@@ -18,6 +18,7 @@ from musetrace.analysis.compare import Comparison, compare
 from musetrace.analysis.critical_path import CriticalPath, critical_path
 from musetrace.analysis.critical_spans import critical_spans
 from musetrace.analysis.difference import Rule
+from musetrace.analysis.findings import findings
 from musetrace.analysis.idle import idle
 from musetrace.analysis.idle_after import idle_after
 from musetrace.analysis.launches import launches
@@ -50,6 +51,7 @@ __all__ = [
     "compare",
     "critical_path",
     "critical_spans",
+    "findings",
     "has_several_clocks",
     "idle",
     "idle_after",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -132,6 +133,22 @@ def _times(
         "share_uncertainty": share_uncertainty(idle.total, off, idle_ns, of_idle),
         "share_of_time": after.total / wall_ns if wall_ns else None,
     }
+
+
+def gathering(table: pa.Table) -> dict[str, Any] | None:
+    """The row of the op behind which idle time gathers most: whose share exceeds that of the time by most.
+
+    None where no op's share exceeds it by more than its uncertainty.
+    """
+    rows = [row for row in table.to_pylist() if _excess(row) > 0]
+    return max(rows, key=_excess, default=None)
+
+
+def _excess(row: dict[str, Any]) -> float:
+    if row["share"] is None or row["share_uncertainty"] is None:
+        return 0.0
+    excess = float(row["share"] - row["share_of_time"])
+    return excess if excess > row["share_uncertainty"] else 0.0
 
 
 IDLE_AFTER = Question("idle_after", 1, _accumulate, _finish)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,11 +19,10 @@ from musetrace.cli.compare_sentences import (
     saved_sentence,
     share_text,
 )
+from musetrace.cli.markdown import plain_text, table_line
 from musetrace.cli.numbers import NOTHING, bounded_us, us
-from musetrace.cli.text import shown
 
 _DECIMALS = 2
-_MARKS = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _NUMBERS = ("A, us", "B, us", "B - A, us", "%", "95 %, us", "us a step", "verdict")
 
 
@@ -54,11 +52,6 @@ def _listed(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {plain_text(sentence)}" for sentence in sentences)
 
 
-def plain_text(text: str) -> str:
-    """``text`` with all that Markdown, or HTML in it, would take for a mark escaped."""
-    return _MARKS.sub(r"\\\1", shown(text))
-
-
 def _most_words(row: dict[str, Any]) -> str:
     if row.get("most_rank") is None:
         return NOTHING
@@ -75,16 +68,12 @@ def _table(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
     if not rows:
         return ""
     lines = [
-        _line((*names.values(), *_NUMBERS)),
-        _line(["---"] * len(names) + ["---:"] * (len(_NUMBERS) - 1) + ["---"]),
+        table_line((*names.values(), *_NUMBERS)),
+        table_line(["---"] * len(names) + ["---:"] * (len(_NUMBERS) - 1) + ["---"]),
     ]
     return "\n".join(
-        [*lines, *(_line([plain_text(row[name]) for name in names] + _cells(row)) for row in rows)]
+        [*lines, *(table_line([plain_text(row[name]) for name in names] + _cells(row)) for row in rows)]
     )
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -8,12 +8,11 @@ from typing import Any
 from musetrace.cli.clock_lines import clock_text
 from musetrace.cli.numbers import count
 from musetrace.cli.output import Screen
-from musetrace.cli.text import fit, wrap
+from musetrace.cli.text import fit, labelled_lines, wrap
 from musetrace.job_table import wait_sentence
 from musetrace.store import Run
 from musetrace.store.losses import LOSS_KINDS
 
-_LABEL = 9
 _LONGEST_VALUE = 60
 _MISSING_SHOWN = 8
 _REPORTS_SHOWN = 4
@@ -21,10 +20,7 @@ _REPORTS_SHOWN = 4
 
 def labelled(label: str, text: str, screen: Screen, most_lines: int = 8) -> list[str]:
     """``label`` and a text beside it, in at most so many lines."""
-    lines = wrap(text, screen.width - _LABEL)
-    if len(lines) > most_lines:
-        lines = [*lines[: most_lines - 1], f"{fit(lines[most_lines - 1], screen.width - _LABEL - 4)} ..."]
-    return [f"{label if index == 0 else '':<{_LABEL}}{line}" for index, line in enumerate(lines)]
+    return labelled_lines(label, text, screen.width, most_lines)
 
 
 def described(section: Any, screen: Screen) -> str:
@@ -46,18 +42,27 @@ def _value(value: Any, screen: Screen) -> str:
 
 
 def condition_lines(run: Run, screen: Screen, most_lines: int) -> list[str]:
-    """Device, model, build, stamps, clock, and how much there is; each in at most so many lines."""
-    manifest = run.manifest
-    lines: list[str] = []
-    for label in ("device", "model", "build"):
-        if label == "model" and manifest.get(label) == {}:
-            continue  # a kernel of somebody's has no model
-        lines += labelled(label, described(manifest.get(label), screen), screen, most_lines)
-    lines += labelled("stamps", _value(manifest.get("stamps") or "not known", screen), screen)
-    lines += labelled("clock", clock_text(manifest.get("clock"), screen), screen)
-    if manifest.get("clocks"):
-        lines += labelled("clocks", described(manifest["clocks"], screen), screen)
-    return lines + labelled("run", extent_text(run), screen)
+    """Device, model and build, each in at most so many lines; stamps, clock, and how much there is."""
+    lines = [line for entry in made_of(run, screen) for line in labelled(*entry, screen, most_lines)]
+    return lines + [line for entry in stamped_by(run, screen) for line in labelled(*entry, screen)]
+
+
+def made_of(run: Run, screen: Screen) -> list[tuple[str, str]]:
+    """Device, model and build: labels with a text each."""
+    # A kernel of somebody's has no model.
+    labels = ["device", *(["model"] if run.manifest.get("model") != {} else []), "build"]
+    return [(label, described(run.manifest.get(label), screen)) for label in labels]
+
+
+def stamped_by(run: Run, screen: Screen) -> list[tuple[str, str]]:
+    """Stamps, clock, and how much there is: labels with a text each."""
+    clocks = run.manifest.get("clocks")
+    return [
+        ("stamps", _value(run.manifest.get("stamps") or "not known", screen)),
+        ("clock", clock_text(run.manifest.get("clock"), screen)),
+        *([("clocks", described(clocks, screen))] if clocks else []),
+        ("run", extent_text(run)),
+    ]
 
 
 def extent_text(run: Run) -> str:
@@ -111,36 +116,40 @@ def _told_apart(reports: list[Any]) -> tuple[list[Any], list[Any]]:
     return of_kernels, [report for report in reports if report not in of_kernels]
 
 
-def _reason_lines(run: Run, screen: Screen) -> list[str]:
+def _reason_texts(run: Run, screen: Screen) -> list[tuple[str, str | None]]:
     """How many launches were lost for which reason."""
     return [
-        f"{'':<16}{count(launches):>9}  {screen.shown(reason.replace('_', ' '))}"
+        (f"{'':<16}{count(launches):>9}  {screen.shown(reason.replace('_', ' '))}", None)
         for reason, launches in run.loss_reasons.items()
     ]
 
 
 def loss_lines(run: Run, screen: Screen, *, all_kinds: bool) -> list[str]:
     """The table of losses with meaning and remedy for what there is, then wait reports and notes."""
-    losses = run.losses
+    texts = loss_texts(run, screen, all_kinds=all_kinds)
     lines: list[str] = []
+    for text, indent in texts:
+        lines += [text] if indent is None else wrap(text, screen.width, indent=indent)
+    return [fit(line, screen.width) for line in lines]
+
+
+def loss_texts(run: Run, screen: Screen, *, all_kinds: bool) -> list[tuple[str, str | None]]:
+    """What :func:`loss_lines` says: texts, and what stands before their second lines; None: none."""
+    losses, hanging = run.losses, " " * 27
+    texts: list[tuple[str, str | None]] = []
     for kind in LOSS_KINDS:
         number = losses[kind.name]
         if number:
-            text = f"{kind.name:<16}{count(number):>9}  {kind.meaning}; {kind.remedy}"
-            lines += wrap(text, screen.width, indent=" " * 27)
-            lines += _reason_lines(run, screen) if kind.name == "lost_launches" else []
+            texts.append((f"{kind.name:<16}{count(number):>9}  {kind.meaning}; {kind.remedy}", hanging))
+            texts += _reason_texts(run, screen) if kind.name == "lost_launches" else []
         elif all_kinds:
-            lines.append(f"{kind.name:<16}{0:>9}")
+            texts.append((f"{kind.name:<16}{0:>9}", ""))
     missing = losses["missing_ranks"]
     if missing or all_kinds:
         names = [str(rank) for rank in missing[:_MISSING_SHOWN]] + ["..."] * (len(missing) > _MISSING_SHOWN)
-        text = f"{'missing_ranks':<16}{count(len(missing)):>9}  {', '.join(names)}"
-        lines += wrap(text, screen.width, indent=" " * 27)
+        texts.append((f"{'missing_ranks':<16}{count(len(missing)):>9}  {', '.join(names)}", hanging))
     of_kernels, waits = _told_apart(run.manifest.get("reports", []))
-    for report in waits[:_REPORTS_SHOWN]:
-        lines += wrap(f"wait report: {_wait_words(run, report, screen)}", screen.width, indent="      ")
-    for report in of_kernels:
-        lines += wrap(f"note: {screen.shown(report['text'])}", screen.width, indent="      ")
-    for note in run.notes:
-        lines += wrap(f"note: {screen.shown(note)}", screen.width, indent="      ")
-    return [fit(line, screen.width) for line in lines] or ["nothing was lost"]
+    said = [f"wait report: {_wait_words(run, report, screen)}" for report in waits[:_REPORTS_SHOWN]]
+    said += [f"note: {screen.shown(report['text'])}" for report in of_kernels]
+    said += [f"note: {screen.shown(note)}" for note in run.notes]
+    return [*texts, *((text, " " * 6) for text in said)] or [("nothing was lost", "")]

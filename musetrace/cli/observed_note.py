@@ -13,17 +13,17 @@ from musetrace.cli.numbers import count
 _SHOWN_STEPS = 1000  # tenths of a per cent
 
 
-def observed_note(table: pa.Table) -> list[str]:
-    """A title line that says the share and what it is made of; none where everything was recorded."""
+def observed_note(table: pa.Table) -> str:
+    """Says the share and what it is made of; empty where everything was recorded."""
     share = analysis.observed(table)
     if share is None or share >= 1:
-        return []
+        return ""
     parts = [
         f"{count(seen)} of {count(expected)} {name}"
         for name, (seen, expected) in analysis.observed_counts(table).items()
         if seen < expected
     ]
-    return [f"observed {below_all(share)}: {', '.join(parts)}"]
+    return f"observed {below_all(share)}: {', '.join(parts)}"
 
 
 def below_all(share: float) -> str:
@@ -32,11 +32,10 @@ def below_all(share: float) -> str:
 
 
 def observed_json(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of every answer of a report; ``answers`` holds tables, and dicts of tables by kind."""
+    """The same of every answer of a report, by kind of launch where an answer is."""
     return {
-        name: observed_json(found) if isinstance(found, Mapping) else _told(found)
+        name: observed_json(found) if isinstance(found, dict) else _told(found)
         for name, found in answers.items()
-        if isinstance(found, (Mapping, pa.Table))
     }
 
 

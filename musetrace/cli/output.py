@@ -51,8 +51,13 @@ def screen_of(args: argparse.Namespace) -> Screen:
         width = min(max(columns, MIN_WIDTH), MAX_WIDTH)
     if width < MIN_WIDTH:
         raise UsageError(f"--width {width} is too narrow: give at least {MIN_WIDTH}")
+    return Screen(width, shows_unicode())
+
+
+def shows_unicode() -> bool:
+    """Whether stdout can show more than ASCII."""
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
-    return Screen(width, encoding.startswith("utf"))
+    return encoding.startswith("utf")
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -31,6 +31,22 @@ class _Place:
     width: int
 
 
+def full_titles(columns: Sequence[Column]) -> list[str]:
+    """The title of each column with what stands above it, for tables that have one line of titles."""
+    titles, over, until = [], "", 0
+    for index, column in enumerate(columns):
+        if column.over:
+            over, until = column.over, index + column.spans
+        titles.append(_joined_title(over, column.title) if index < until else column.title)
+    return titles
+
+
+def _joined_title(over: str, title: str) -> str:
+    """What stands over several columns is of one unit; a title that has its own drops that."""
+    above = over.removesuffix("us").rstrip(", ") if title.endswith(" ns") else over
+    return f"{above} {title}".strip()
+
+
 def table_width(columns: Sequence[Column]) -> int:
     """Cells of a line of these columns."""
     return sum(place.gap + place.width for place in _places(columns))

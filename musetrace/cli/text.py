@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
+_BREAK = re.compile(r" (?!%|us\b|ns\b)")
 _SHORT_ESCAPE = 0x100
 _LONG_ESCAPE = 0x10000
 
@@ -64,10 +66,13 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """``text`` in lines of at most ``width`` cells, broken at spaces; those after the first are indented."""
+    """``text`` in lines of at most ``width`` cells, broken at spaces; those after the first are indented.
+
+    A number and its unit stay together.
+    """
     lines: list[str] = []
     line = ""
-    for word in text.split(" "):
+    for word in _BREAK.split(text):
         joined = f"{line} {word}" if line else word
         if cells(joined) <= width:
             line = joined
@@ -82,3 +87,15 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
     if line.strip() or not lines:
         lines.append(line)
     return lines
+
+
+LABEL_WIDTH = 9
+
+
+def labelled_lines(label: str, text: str, width: int, most_lines: int) -> list[str]:
+    """``label`` and a text beside it, in at most so many lines."""
+    room = width - LABEL_WIDTH
+    lines = wrap(text, room)
+    if len(lines) > most_lines:
+        lines = [*lines[: most_lines - 1], f"{fit(lines[most_lines - 1], room - 4)} ..."]
+    return [f"{label if index == 0 else '':<{LABEL_WIDTH}}{line}" for index, line in enumerate(lines)]

@@ -1,35 +1,18 @@
-"""Tables of times: columns with what the clock leaves open in them, and a chart beside."""
+"""Columns of times, with what the clock leaves open in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from musetrace.cli.chart import MIN_CHART, Chart
 from musetrace.cli.numbers import bounded_us, decimals_for, whole_ns
 from musetrace.cli.output import Screen
-from musetrace.cli.table import Column, table_lines, table_width
+from musetrace.cli.table import Column
 
 WIDE = 120  # from this width on, a table shows every percentile and mean
 ROOMY = 80  # from this width on, a table without a chart does
 
-_CHART_GAP = 2
-
 Rows = list[dict[str, Any]]
-
-
-def with_chart(
-    columns: Sequence[Column],
-    rows: Rows,
-    axis_ns: int,
-    bar: Callable[[Chart, dict[str, Any]], str],
-    screen: Screen,
-) -> list[str]:
-    """The table, with a bar for each row where there is room for bars."""
-    chart = Chart(max(axis_ns, 1), screen.width - table_width(columns) - _CHART_GAP, screen.unicode)
-    if chart.width < MIN_CHART or not rows:
-        return table_lines(columns, screen.width)
-    return table_lines(columns, screen.width, [bar(chart, row) for row in rows], chart.axis())
 
 
 def times(

@@ -20,7 +20,7 @@ class Verb:
 
 VERBS = {
     "record": Verb("musetrace.cli.record", "RecordCommand", "record a decode step, or a program of yours"),
-    "report": Verb("musetrace.cli.report", "ReportCommand", "print where the time of a run went"),
+    "report": Verb("musetrace.cli.report.command", "ReportCommand", "print where the time of a run went"),
     "compare": Verb(
         "musetrace.cli.compare", "CompareCommand", "print what is faster or slower in run B than in run A"
     ),

@@ -47,8 +47,8 @@ def test_the_report_names_kernels_and_no_model(
     assert main(["report", str(tmp_path / "run"), "--width", width]) == 0
     page = capsys.readouterr().out
     for said in (
-        "kernel gemm: us from its launch's begin, over blocks x launches x ranks",
-        "kernel reduce: us from its launch's begin",
+        "kernel gemm: us from the launch's begin, over blocks x launches x ranks",
+        "kernel reduce: us from the launch's begin",
         "blocks of kernel gemm: where their time goes, us per launch",
         "blocks of kernel reduce: where their time goes, us per launch",
         "1 rank x 4 blocks, 3 steps, 9 launches",

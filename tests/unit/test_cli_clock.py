@@ -99,8 +99,9 @@ def test_a_run_whose_launches_take_no_time_is_reported(tmp_path: Path, capsys: O
 
 
 def ops_in_order(page: str) -> list[str]:
-    section = page.partition("launch: us from its begin")[2].partition("\n\n")[0]
-    return [" ".join(row.split()[:2]) for row in section.splitlines()[3:]]
+    section = page.partition("launches: us from the launch's begin")[2].partition("\n\n")[0]
+    _, _, rows = section.partition("\nop ")
+    return [" ".join(row.split()[:2]) for row in rows.splitlines()[1:]]
 
 
 @pytest.mark.parametrize(("apart", "order"), [(32, ["attention", "gemm1"]), (64, ["gemm1", "attention"])])

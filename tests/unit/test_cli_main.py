@@ -14,7 +14,7 @@ import pytest
 from musetrace import __version__
 from musetrace.cli import main, verbs
 from musetrace.cli.command import Command
-from musetrace.cli.report import ReportCommand
+from musetrace.cli.report.command import ReportCommand
 from tests.builders import build_run_from_text
 from tests.unit.decode_step_run import build_decode_steps
 
@@ -66,7 +66,10 @@ def test_each_verb_is_a_command_that_takes_json(capsys: Out, name: str) -> None:
     ("argv", "said"),
     [
         (["reprot"], "no verb 'reprot': did you mean report?"),
-        (["zzz"], "no verb 'zzz': there are record, report, compare, view, overhead, probe, info, check"),
+        (
+            ["zzz"],
+            "no verb 'zzz': there are record, report, compare, view, overhead, probe, info, check",
+        ),
         (
             ["\x1b[2J"],
             "no verb '\\x1b[2J': there are record, report, compare, view, overhead, probe, info, check",

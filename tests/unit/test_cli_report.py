@@ -101,29 +101,30 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "ignored_spans",
         "below_tick_spans",
         "observed",
-        "steps",
-        "launches",
-        "ops",
         "clocks",
         "alignment_error_ns",
-        "stops",
-        "blocks",
-        "idle",
-        "idle_after",
-        "overlap",
-        "utilisation",
-        "roofline",
-        "attribution",
-        "loads_ahead",
-        "launch_edges",
+        "steps",
         "step_parts",
         "step_histogram",
         "outlier_steps",
         "step_growth",
+        "launches",
+        "findings",
+        "ops",
+        "idle",
+        "idle_after",
+        "attribution",
+        "stops",
+        "loads_ahead",
+        "blocks",
         "critical_path",
         "critical_edges",
         "what_ifs",
         "what_if",
+        "overlap",
+        "utilisation",
+        "roofline",
+        "launch_edges",
         "losses",
         "notes",
     ]
@@ -257,7 +258,7 @@ def test_names_from_a_file_are_shown_harmless(here: Path, capsys: Out) -> None:
         assert not [char for char in text if char != "\n" and not char.isprintable()]
         assert main([verb, "run", "--json"]) == 0
         assert capsys.readouterr().out.isascii()
-    assert "\\x1b]0;owned\\x07\\x0ax\\u202e launch: us from its begin" in report(capsys)
+    assert "\\x1b]0;owned\\x07\\x0ax\\u202e launches: us from the launch's begin" in report(capsys)
 
 
 def test_idle_time_is_put_down_to_the_stops_of_the_schedule(here: Path, capsys: Out) -> None:

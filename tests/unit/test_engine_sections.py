@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import musetrace
 from musetrace import analysis
 from musetrace.cli import main
 from musetrace.cli.output import Screen
-from musetrace.cli.overlap_section import over_time_lines, overlap_lines
-from musetrace.cli.roofline_section import known_bytes, no_bytes_line, roofline_lines
+from musetrace.cli.report.as_text import block_lines
+from musetrace.cli.report.document import Block
+from musetrace.cli.report.overlap_section import over_time_lines, overlap_blocks
+from musetrace.cli.report.roofline_section import known_bytes, no_bytes_sentence, roofline_blocks
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
 from musetrace.store.index import keep_probe
 from tests.unit.attached_run import GEMM
@@ -30,6 +33,10 @@ def slice_path(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("engines") / "run"
     shutil.copytree(repository / "samples/recordings/slice-h200", folder)
     return folder
+
+
+def lines_of(blocks: Iterable[Block], screen: Screen) -> list[str]:
+    return [line for block in blocks for line in block_lines(block, screen)]
 
 
 def report(capsys: Out, path: Path, *options: str) -> str:
@@ -75,7 +82,7 @@ def test_a_kernel_without_bytes_has_one_line_and_one_with_bytes_its_rows(tmp_pat
                 with gemm.launch() as stamps:
                     GEMM.run(stamps.ptr)
     page = report(capsys, tmp_path / "without", "--width", "140")
-    assert [line for line in page.splitlines() if "roofline" in line] == [
+    assert [line for line in page.splitlines() if line.startswith("roofline")] == [
         "roofline: the run does not say how many bytes its jobs move: attach(..., bytes={...}) does"
     ]
     page = report(capsys, tmp_path / "with", "--width", "140")
@@ -89,17 +96,15 @@ def test_bytes_that_nobody_knows_are_noted_and_not_shown_as_numbers() -> None:
     spans = [Span(0, 0, 0, 0, 0, 10, 50), Span(0, 0, 0, 0, 5, 60, 30)]
     run = FakeRun([Launch(0, 0, 0, 0, "k", 0, 100, 1)], spans, 1, (0,))
     told = LaunchBytes("k", None, {"a_load": JobBytes.exact(500)}, {"b_load": "nobody\x1b counts them"})
-    lines = roofline_lines(analysis.roofline(run, moved=RunBytes((told,))), WIDE)
+    lines = lines_of(roofline_blocks(analysis.roofline(run, moved=RunBytes((told,))), WIDE), WIDE)
     rows = {line.split("  ")[0].strip(): line.split() for line in lines}
     assert rows["a"][1:5] == ["1", "500", "B", "0.05"]
     assert "b" not in rows
     (whole,) = (line for line in lines if line.startswith("whole k"))
     assert whole.split()[3:6] == [">500", "B", "0.10"]
     assert "b_load: nobody\\x1b counts them" in lines
-    assert no_bytes_line(analysis.roofline(run), NARROW) == [
-        "roofline: the run does not say how many bytes its jobs move:",
-        "  attach(..., bytes={...}) does",
-    ]
+    said = "the run does not say how many bytes its jobs move: attach(..., bytes={...}) does"
+    assert no_bytes_sentence(analysis.roofline(run), NARROW) == said
 
 
 def test_an_engine_that_never_works_has_no_row_and_the_lines_over_time_show_when() -> None:
@@ -107,7 +112,8 @@ def test_an_engine_that_never_works_has_no_row_and_the_lines_over_time_show_when
     spans = [Span(0, 0, 0, 0, 0, 0, 50), Span(0, 0, 0, 0, 2, 50, 50)]
     run = FakeRun([Launch(0, 0, 0, 0, "k", 0, 100, 1)], spans, 1, (0,))
     over_time = analysis.utilisation(run)
-    lines = overlap_lines(over_time, analysis.overlap(run), Screen(120, False))
+    screen = Screen(120, False)
+    lines = lines_of(overlap_blocks(analysis.overlap(run), over_time, screen), screen)
     assert [line.split()[0] for line in lines] == [
         *("at", "loads", "compute"),
         *("blocks", "loads", "compute", "communication", "waits"),
@@ -124,8 +130,9 @@ def test_an_engine_that_never_works_has_no_row_and_the_lines_over_time_show_when
 def test_no_line_of_the_sections_is_too_wide(slice_path: Path, kind: str, width: int) -> None:
     run, screen = musetrace.open(slice_path), Screen(width, True)
     over_time = analysis.utilisation(run, layer_kind=kind)
-    lines = overlap_lines(over_time, analysis.overlap(run, layer_kind=kind), screen)
-    lines += roofline_lines(analysis.roofline(run, layer_kind=kind, moved=known_bytes(run)), screen)
+    blocks = overlap_blocks(analysis.overlap(run, layer_kind=kind), over_time, screen)
+    blocks += roofline_blocks(analysis.roofline(run, layer_kind=kind, moved=known_bytes(run)), screen)
+    lines = lines_of(blocks, screen)
     assert len(lines) > 12
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if line.endswith("~")]

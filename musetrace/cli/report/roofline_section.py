@@ -7,17 +7,15 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.roofline import BYTES_NOTE, CEILING_NOTE, PARTIAL_LAUNCHES
-from musetrace.cli.chart import MIN_CHART, Chart
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent, size, us
 from musetrace.cli.output import Screen
-from musetrace.cli.table import Column, table_lines, table_width
-from musetrace.cli.text import wrap
+from musetrace.cli.report.document import Bars, Block, Sentence, Table
+from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, Rows, longest
 from musetrace.job_bytes import RunBytes
 from musetrace.store import Run
 
 _SHOWN_PARTS = ("launch", "phase", "op")
-_CHART_GAP = 2
 _MILLI = 1000
 _WHOLE_FROM_GB_S = 10
 
@@ -33,7 +31,7 @@ def known_bytes(run: Run) -> RunBytes:
     return older if older.launches else declared
 
 
-def roofline_lines(table: pa.Table, screen: Screen) -> list[str]:
+def roofline_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """A row for each launch, phase and op that reads, in the layers of which there are most.
 
     What moves other bytes in other layers, single jobs and sends are in the JSON alone; so is what moves
@@ -53,12 +51,12 @@ def roofline_lines(table: pa.Table, screen: Screen) -> list[str]:
         *([Column("to", [_rate(row["bandwidth_high_gb_s"]) for row in rows])] if _roomy(screen) else []),
         Column("of ceiling", [percent(row["ceiling_share"]) for row in rows]),
     ]
-    return [*_with_bars(columns, rows, screen), *_notes(table, rows, every, screen)]
+    return [_with_bars(columns, rows), *_notes(table, rows, every, screen)]
 
 
-def no_bytes_line(table: pa.Table, screen: Screen) -> list[str]:
-    """Why there is nothing to show, in one line of text."""
-    return wrap(f"roofline: {_note(table, BYTES_NOTE, screen)}", screen.width, indent="  ")
+def no_bytes_sentence(table: pa.Table, screen: Screen) -> str:
+    """Why there is nothing to show."""
+    return _note(table, BYTES_NOTE, screen)
 
 
 def _of_most_launches(rows: Rows) -> Rows:
@@ -93,17 +91,14 @@ def _rate(gb_s: float | None) -> str:
     return f"{gb_s:,.0f}" if gb_s >= _WHOLE_FROM_GB_S or not gb_s else f"{gb_s:,.2f}"
 
 
-def _with_bars(columns: list[Column], rows: Rows, screen: Screen) -> list[str]:
-    """The table, with each share of the ceiling as a bar, and its interval, where there is room."""
-    width = screen.width - table_width(columns) - _CHART_GAP
-    if width < MIN_CHART or not any(row["ceiling_share"] for row in rows):
-        return table_lines(columns, screen.width)
-    chart = Chart(_MILLI, width, screen.unicode)
-    axis = f"0 %{'ceiling':>{width - 3}}"
-    return table_lines(columns, screen.width, [_bar(chart, row) for row in rows], axis)
+def _with_bars(columns: list[Column], rows: Rows) -> Table:
+    """The table, with each share of the ceiling as a bar, and its interval."""
+    if not any(row["ceiling_share"] for row in rows):
+        return Table(columns)
+    return Table(columns, rows, _MILLI, _bar, axis_labels=("0 %", "ceiling"))
 
 
-def _bar(chart: Chart, row: dict[str, Any]) -> str:
+def _bar(chart: Bars, row: dict[str, Any]) -> str:
     share = row["ceiling_share"]
     if share is None:
         return ""
@@ -113,7 +108,7 @@ def _bar(chart: Chart, row: dict[str, Any]) -> str:
     return chart.bar(kind, 0, round(_MILLI * share), round(_MILLI * low), round(_MILLI * high))
 
 
-def _notes(table: pa.Table, rows: Rows, every: Rows, screen: Screen) -> list[str]:
+def _notes(table: pa.Table, rows: Rows, every: Rows, screen: Screen) -> list[Block]:
     ceilings = {row["ceiling_gb_s"] for row in rows if row["ceiling_gb_s"] is not None}
     ceiling = f"{_rate(ceilings.pop())} GB/s, " if ceilings else "not known: "
     sentences = [f"ceiling: {ceiling}{_note(table, CEILING_NOTE, screen)}"]
@@ -122,9 +117,7 @@ def _notes(table: pa.Table, rows: Rows, every: Rows, screen: Screen) -> list[str
         sentences.append(note)
     if (partial := int(table.schema.metadata[PARTIAL_LAUNCHES])) > 0:
         sentences.append(f"{count(partial)} launches that not all blocks have reported are left out")
-    return [
-        line for sentence in dict.fromkeys(sentences) for line in wrap(sentence, screen.width, indent="  ")
-    ]
+    return [Sentence(sentence, "  ") for sentence in dict.fromkeys(sentences)]
 
 
 def _bases(rows: Rows, screen: Screen) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import combined_ns, places
-from musetrace.cli.chart import Chart
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
-from musetrace.cli.table import Column, table_lines
-from musetrace.cli.text import wrap
-from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, with_chart
+from musetrace.cli.report.document import Bars, Block, Sentence, Table
+from musetrace.cli.table import Column
+from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest
 
 MOST_PARTS, MOST_EDGES, MOST_CHANGES = 8, 5, 6
 
@@ -26,7 +26,7 @@ _TITLE_OF_PART = {
 _TITLE_OF_EDGE = {"way": "wait", "piece": "a piece", "last_piece": "last piece", "hand_off": "hand-off"}
 
 
-def critical_lines(edges: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
+def critical_blocks(table: pa.Table, edges: pa.Table, screen: Screen) -> list[Block]:
     """What a launch's end waited for: the largest parts of its critical path, and where it changes warps."""
     rows = _largest(table.to_pylist(), "total_ns", "total_uncertainty_ns")
     shown, rest = rows[:MOST_PARTS], rows[MOST_PARTS:]
@@ -40,20 +40,20 @@ def critical_lines(edges: pa.Table, table: pa.Table, screen: Screen) -> list[str
         *([Column("launches", [f"{row['with_n']}/{n}" for row in shown])] if _wide(screen) else []),
     ]
 
-    def bar(chart: Chart, row: dict[str, Any]) -> str:
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
         return chart.bar(row["kind"], 0, row["mean_ns"], 0, row["mean_ns"])
 
     whole = f"{us(length_ns / n, decimals)} us a launch, mean of {_of_launches(n, rows[0]['of_n'])}"
-    lines = wrap(f"{whole}; the path is what its end waited for", screen.width)
-    lines += with_chart(columns, shown, longest(shown, "mean_ns"), bar, screen)
+    blocks: list[Block] = [Sentence(f"{whole}; the path is what its end waited for")]
+    blocks.append(Table(columns, shown, longest(shown, "mean_ns"), bar))
     if rest:
         less = sum(row["total_ns"] for row in rest)
         share = percent(less / length_ns if length_ns else None)
-        lines += wrap(f"and {us(less / n, decimals)} us, {share}, in {len(rest)} more", screen.width)
-    return [*lines, *edge_lines(edges, screen)]
+        blocks.append(Sentence(f"and {us(less / n, decimals)} us, {share}, in {len(rest)} more"))
+    return [*blocks, *edge_blocks(edges, screen)]
 
 
-def edge_lines(table: pa.Table, screen: Screen) -> list[str]:
+def edge_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """The ways between warps on which paths lose most time, from the end of one job to the next."""
     rows = _largest(table.to_pylist(), "hop_total_ns", "hop_total_uncertainty_ns")
     shown = [row for row in rows if row["hop_total_ns"] > 0][:MOST_EDGES]
@@ -73,20 +73,26 @@ def edge_lines(table: pa.Table, screen: Screen) -> list[str]:
         *([Column("other block", [_share(row, "other_block_n") for row in shown])] if _roomy(screen) else []),
         *([Column("other rank", [_share(row, "other_rank_n") for row in shown])] if _wide(screen) else []),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
-def what_if_lines(table: pa.Table, screen: Screen) -> list[str]:
-    """What a launch would be shorter: for each op at no time and a little faster, and without waits."""
+def what_if_blocks(table: pa.Table, named: Collection[str], screen: Screen) -> list[Block]:
+    """What a launch would be shorter: for each op at no time and a little faster, and without waits.
+
+    Waits that are ``named`` elsewhere are among them.
+    """
     rows = table.to_pylist()
     if not rows:
         return []
     ops = {row["target"]: row for row in rows if row["how"] == "zero"}
     faster = {row["target"]: row for row in rows if row["how"] == "faster"}
     best = [faster[name] for name in faster if _told(faster[name])][:MOST_CHANGES]
-    waits = _waits(rows)[:MOST_CHANGES]
+    told = [row["target"] for row in _waits(rows)][:MOST_CHANGES]
+    waits = [
+        row for row in rows if row["how"] == "gone" and (row["target"] in told or row["target"] in named)
+    ]
     decimals = decimals_for(longest(rows, "saved_mean_ns"))
-    lines = wrap(_replayed(rows[0]), screen.width)
+    blocks: list[Block] = [Sentence(_replayed(rows[0]))]
     if best:
         zero = [ops[row["target"]] for row in best]
         columns = [
@@ -100,18 +106,18 @@ def what_if_lines(table: pa.Table, screen: Screen) -> list[str]:
                 else []
             ),
         ]
-        lines += table_lines(columns, screen.width)
+        blocks.append(Table(columns))
     if waits:
         columns = [
             Column("without the wait", [screen.shown(row["target"]) for row in waits], left=True),
             *_bounded(waits, "saved_mean", "us saved", decimals, screen),
             Column("of launch", [percent(row["saved_share"]) for row in waits]),
         ]
-        lines += table_lines(columns, screen.width)
-    return lines
+        blocks.append(Table(columns))
+    return blocks
 
 
-def asked_lines(tables: dict[str, pa.Table], screen: Screen) -> list[str]:
+def asked_blocks(tables: dict[str, pa.Table], screen: Screen) -> list[Block]:
     """What the changes that were asked for would bring, for each kind of launch."""
     rows = [{**row, "kind": kind} for kind, table in tables.items() for row in table.to_pylist()]
     if not rows:
@@ -126,7 +132,7 @@ def asked_lines(tables: dict[str, pa.Table], screen: Screen) -> list[str]:
         *_bounded(rows, "saved_mean", "saved", decimals, screen),
         Column("share", [percent(row["saved_share"]) for row in rows]),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
 def _replayed(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The sections of a report as lines of text, each from one answer of the analysis."""
+"""The report's sections on times: steps, launches, the timeline of a launch, stops, loads."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pyarrow as pa
 
 from musetrace.analysis.clock_quality import combined_ns, places
 from musetrace.analysis.percentiles import TENTHS
-from musetrace.cli.chart import Chart
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent
 from musetrace.cli.output import Screen
-from musetrace.cli.table import Column, table_lines
-from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times, with_chart
+from musetrace.cli.report.document import Bars, Block, Table
+from musetrace.cli.table import Column
+from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
 
 
-def step_lines(table: pa.Table, screen: Screen) -> list[str]:
+def step_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """How long a step takes, by the device's clock and by the host's."""
     rows = table.to_pylist()
     columns = [
@@ -23,10 +23,10 @@ def step_lines(table: pa.Table, screen: Screen) -> list[str]:
         Column("n", [count(row["n"]) for row in rows]),
         *times(rows, "step", TENTHS, "us", mean_on=_if_from(ROOMY, screen)),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
-def launch_lines(table: pa.Table, screen: Screen) -> list[str]:
+def launch_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """How long a launch of each kind takes, and the gap to the next launch."""
     rows = table.to_pylist()
     columns = [
@@ -36,10 +36,10 @@ def launch_lines(table: pa.Table, screen: Screen) -> list[str]:
         *times(rows, "launch", TENTHS, "us", mean_on=_if_from(ROOMY, screen)),
         *times(rows, "gap", TENTHS, "gap to next, us", mean_on=_if_from(WIDE, screen)),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
-def op_lines(table: pa.Table, screen: Screen) -> list[str]:
+def op_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """The timeline of a launch: a row for each op and kind of job, with a chart.
 
     Rows stand by their begin; those that the clock cannot tell apart in it stand in job-table order.
@@ -57,14 +57,14 @@ def op_lines(table: pa.Table, screen: Screen) -> list[str]:
         Column("n", [count(row["n"]) for row in rows]),
     ]
 
-    def bar(chart: Chart, row: dict[str, Any]) -> str:
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
         times = (row[f"{name}_ns"] for name in ("begin_p50", "end_p50", "begin_p10", "end_p90"))
         return chart.bar(row["kind"], *times)
 
-    return with_chart(columns, rows, longest(rows, "end_p90_ns"), bar, screen)
+    return [Table(columns, rows, longest(rows, "end_p90_ns"), bar, folded="the numbers")]
 
 
-def stop_lines(table: pa.Table, screen: Screen) -> list[str]:
+def stop_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """The wait of each rank at each stop, and how often its data came last."""
     rows = table.to_pylist()
     columns = [
@@ -76,13 +76,13 @@ def stop_lines(table: pa.Table, screen: Screen) -> list[str]:
         Column("tied", [percent(row["tied_share"]) for row in rows]),
     ]
 
-    def bar(chart: Chart, row: dict[str, Any]) -> str:
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
         return chart.bar("wait", 0, row["wait_p50_ns"], 0, row["wait_p90_ns"])
 
-    return with_chart(columns, rows, longest(rows, "wait_p90_ns"), bar, screen)
+    return [Table(columns, rows, longest(rows, "wait_p90_ns"), bar)]
 
 
-def ahead_lines(table: pa.Table, screen: Screen) -> list[str]:
+def ahead_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """How long before its op's compute each load began, across how many ops, and during which."""
     rows = table.to_pylist()
     columns = [
@@ -93,10 +93,10 @@ def ahead_lines(table: pa.Table, screen: Screen) -> list[str]:
         Column("during", [screen.shown(_during(row)) for row in rows], left=True),
     ]
 
-    def bar(chart: Chart, row: dict[str, Any]) -> str:
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
         return chart.bar("load", 0, row["ahead_p50_ns"], 0, row["ahead_p90_ns"])
 
-    return with_chart(columns, rows, longest(rows, "ahead_p90_ns"), bar, screen)
+    return [Table(columns, rows, longest(rows, "ahead_p90_ns"), bar)]
 
 
 def _across(row: dict[str, Any]) -> str:

@@ -7,18 +7,18 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import share_uncertainty, told_apart
-from musetrace.cli.chart import Chart
 from musetrace.cli.numbers import count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
+from musetrace.cli.report.document import Bars, Block, Table
 from musetrace.cli.table import Column
-from musetrace.cli.time_table import ROOMY, Rows, with_chart
+from musetrace.cli.time_table import ROOMY, Rows
 
 MOST_BLOCKS = 16  # beyond this, only the busiest, the median and the least busy block of each rank
 
 _PARTS = ("busy", "loading", "waiting", "rest")
 
 
-def block_lines(table: pa.Table, screen: Screen) -> list[str]:
+def busy_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """How the blocks' time divides, in us per launch."""
     every = table.to_pylist()
     picked = len(every) > MOST_BLOCKS
@@ -39,10 +39,10 @@ def block_lines(table: pa.Table, screen: Screen) -> list[str]:
         Column("idle", [percent(_share(row["idle_ns"], row["wall_ns"])) for row in rows]),
     ]
 
-    def bar(chart: Chart, row: dict[str, Any]) -> str:
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
         return chart.stacked([(part, row[f"{part}_ns"] // row["launches"]) for part in _PARTS[:3]])
 
-    return with_chart(columns, rows, longest, bar, screen)
+    return [Table(columns, rows, longest, bar)]
 
 
 def _per_launch(row: dict[str, Any]) -> str:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 
 from musetrace.analysis.clock_quality import combined_ns, places
+from musetrace.analysis.idle_after import gathering
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
-from musetrace.cli.table import Column, table_lines
-from musetrace.cli.text import wrap
+from musetrace.cli.report.document import Block, Sentence, Table
+from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
 
 MOST_ROWS = 5
 
 
-def idle_lines(after: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
-    """The largest causes of idle time, in us per block of a launch, and behind which op it gathers."""
+def idle_blocks(table: pa.Table, after: pa.Table, named: Collection[str], screen: Screen) -> list[Block]:
+    """The largest causes of idle time, in us per block of a launch, and behind which op it gathers.
+
+    Causes that are ``named`` elsewhere, by their wait or what they are instead, are among them.
+    """
     every = table.to_pylist()
-    rows = _largest(every)
+    rows = _largest(every, named)
     decimals = decimals_for(longest(rows, "idle_mean_ns"))
     columns = [
         Column("idle: waits in", [screen.shown(cause_words(row)) for row in rows], left=True),
@@ -32,30 +37,29 @@ def idle_lines(after: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
     ]
     total = sum(row["total_ns"] for row in every)
     whole = f"idle {us(total / every[0]['n'], decimals)} us per block of a launch, {_of_time(every)}"
+    return [Sentence(whole), Table(columns), *after_blocks(after, screen)]
+
+
+def after_blocks(table: pa.Table, screen: Screen) -> list[Block]:
+    """The op behind which idle time gathers most: where its share exceeds that of the time by most."""
+    row = gathering(table)
+    if row is None:
+        return []
+    idle = bounded_us(row["idle_mean_ns"], row["idle_mean_uncertainty_ns"], decimals_for(row["idle_mean_ns"]))
     return [
-        *wrap(whole, screen.width),
-        *table_lines(columns, screen.width),
-        *after_lines(after, screen),
+        Sentence(
+            f"from the end of {screen.shown(row['op'])} to the launch's end: {idle} us of idle per block, "
+            f"{percent(row['share'])} of all idle in {percent(row['share_of_time'])} of the time"
+        )
     ]
 
 
-def after_lines(table: pa.Table, screen: Screen) -> list[str]:
-    """The op behind which idle time gathers most: where its share exceeds that of the time by most."""
-    rows = [row for row in table.to_pylist() if _excess(row) > 0]
-    if not rows:
-        return []
-    row = max(rows, key=_excess)
-    idle = bounded_us(row["idle_mean_ns"], row["idle_mean_uncertainty_ns"], decimals_for(row["idle_mean_ns"]))
-    return wrap(
-        f"from the end of {screen.shown(row['op'])} to the launch's end: {idle} us of idle per block, "
-        f"{percent(row['share'])} of all idle in {percent(row['share_of_time'])} of the time",
-        screen.width,
-    )
+def wait_blocks(table: pa.Table, named: Collection[str], screen: Screen) -> list[Block]:
+    """The pairs of wait and awaited job with most waiting; most often last is named where that is certain.
 
-
-def wait_lines(table: pa.Table, screen: Screen) -> list[str]:
-    """The pairs of wait and awaited job with most waiting; most often last is named where that is certain."""
-    rows = _largest(table.to_pylist())
+    Waits that are ``named`` elsewhere are among them.
+    """
+    rows = _largest(table.to_pylist(), named)
     columns = [
         Column("wait", [screen.shown(row["wait"]) for row in rows], left=True),
         Column("for", [screen.shown(row["awaits"]) for row in rows], left=True),
@@ -67,16 +71,25 @@ def wait_lines(table: pa.Table, screen: Screen) -> list[str]:
         *([Column("last most often", [_last(row) for row in rows], left=True)] if _wide(screen) else []),
         *([Column("tied", [percent(row["cannot_tell_share"]) for row in rows])] if _wide(screen) else []),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
-def _largest(rows: Rows) -> Rows:
-    """The rows with the largest totals; those that the clock cannot tell apart stand in job-table order."""
+def _largest(rows: Rows, named: Collection[str]) -> Rows:
+    """The rows with the largest totals, and the named ones.
+
+    Those that the clock cannot tell apart stand in job-table order.
+    """
     off = max((row["total_uncertainty_ns"] or 0 for row in rows), default=0)
     known = all(row["total_uncertainty_ns"] is not None for row in rows)
     found = places([-row["total_ns"] for row in rows], combined_ns(off, off) if known else None)
     order = sorted(range(len(rows)), key=found.__getitem__)
-    return [rows[index] for index in order[:MOST_ROWS]]
+    largest = set(order[:MOST_ROWS])
+    return [rows[index] for index in order if index in largest or _name(rows[index]) in named]
+
+
+def _name(row: dict[str, Any]) -> str:
+    name: str = row["wait"] or row["cause"]
+    return name
 
 
 def _means(rows: Rows, decimals: int, screen: Screen) -> list[Column]:
@@ -94,14 +107,6 @@ def _contested(row: dict[str, Any]) -> float | None:
 
 def _of_time(rows: Rows) -> str:
     return f"{percent(sum(row['share_of_time'] for row in rows))} of its time; largest causes:"
-
-
-def _excess(row: dict[str, Any]) -> float:
-    """By how much an op's share of the idle time exceeds that of the time; 0 where it is not certain."""
-    if row["share"] is None or row["share_uncertainty"] is None:
-        return 0.0
-    excess = float(row["share"] - row["share_of_time"])
-    return excess if excess > row["share_uncertainty"] else 0.0
 
 
 def _not_ready(row: dict[str, Any]) -> float | None:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from musetrace.analysis.percentiles import TENTHS
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us
 from musetrace.cli.output import Screen
-from musetrace.cli.table import Column, table_lines
-from musetrace.cli.text import wrap
+from musetrace.cli.report.document import Block, Sentence, Table
+from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
 
 MOST_GROWN = 5  # of each slow step
@@ -29,12 +29,11 @@ _EDGES = (
 _ON_ROOMY = ("first_out", "next_work")
 
 
-def part_lines(table: pa.Table, screen: Screen) -> list[str]:
+def part_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """The parts of a step: launches in them, how long they take, their share of the step."""
     rows = table.to_pylist()
     if len(rows) == 2:  # the step, and the one part that it has
-        only = f"a step is {screen.shown(rows[1]['part'])} alone, launches: {_launches(rows[0])}"
-        return wrap(only, screen.width)
+        return [Sentence(f"a step is {screen.shown(rows[1]['part'])} alone, launches: {_launches(rows[0])}")]
     columns = [
         Column("part", [screen.shown(row["part"]) for row in rows], left=True),
         Column("n", [count(row["n"]) for row in rows]),
@@ -42,10 +41,10 @@ def part_lines(table: pa.Table, screen: Screen) -> list[str]:
         *times(rows, "part", TENTHS, "us", mean_on=screen if screen.width >= ROOMY else None),
         Column("of step", [percent(row["share"]) for row in rows]),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
-def edge_lines(table: pa.Table, screen: Screen) -> list[str]:
+def edge_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """When the blocks of launches come and go, and when the next launch takes over: medians."""
     rows = table.to_pylist()
     columns = [
@@ -55,10 +54,10 @@ def edge_lines(table: pa.Table, screen: Screen) -> list[str]:
         *(Column(title, _medians(rows, name)) for title, name in _edges(screen)),
         *([Column("overlap", [_overlap(row) for row in rows])] if screen.width >= WIDE else []),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
-def histogram_lines(table: pa.Table, screen: Screen) -> list[str]:
+def histogram_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """How many steps lie in each bin of step times on the device."""
     rows = device_bins(table)
     most = max((row["n"] for row in rows), default=0)
@@ -71,7 +70,7 @@ def histogram_lines(table: pa.Table, screen: Screen) -> list[str]:
         Column("n", [count(row["n"]) for row in rows]),
         Column("", bars, left=True, widest=_LONGEST_BAR),
     ]
-    return table_lines(columns, screen.width)
+    return [Table(columns)]
 
 
 def _decimals_of_bins(rows: Rows) -> int:
@@ -87,23 +86,21 @@ def device_bins(table: pa.Table) -> Rows:
     return [row for row in table.to_pylist() if row["clock"] == "device"]
 
 
-def outlier_lines(growth: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
+def outlier_blocks(table: pa.Table, growth: pa.Table, screen: Screen) -> list[Block]:
     """The steps that are much longer than the others, and what grew most in each."""
-    grown = growth.to_pylist()
+    grown, outliers = growth.to_pylist(), table.to_pylist()
     told = {row["step"] for row in grown}
-    lines: list[str] = []
-    outliers = table.to_pylist()
+    blocks: list[Block] = []
     for row in outliers:
         if row["step"] in told:
             mine = [one for one in grown if one["step"] == row["step"]][:MOST_GROWN]
-            text = f"{_step(row)}: {', '.join(_grew(one, screen) for one in mine)}"
-            lines += wrap(text, screen.width, indent="  ")
+            blocks.append(Sentence(f"{_step(row)}: {', '.join(_grew(one, screen) for one in mine)}", "  "))
     rest = [row for row in outliers if row["step"] not in told]
     if rest:
-        lines += wrap("also: " + ", ".join(map(_step, rest[:MOST_GROWN])), screen.width, indent="  ")
+        blocks.append(Sentence("also: " + ", ".join(map(_step, rest[:MOST_GROWN])), "  "))
     if len(rest) > MOST_GROWN:
-        lines.append(f"and {count(len(rest) - MOST_GROWN)} more")
-    return lines
+        blocks.append(Sentence(f"and {count(len(rest) - MOST_GROWN)} more"))
+    return blocks
 
 
 def _step(row: dict[str, Any]) -> str:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from musetrace.cli.chart import Chart
 from musetrace.cli.numbers import NOTHING, bounded_us, decimals_for, percent
 from musetrace.cli.output import Screen
+from musetrace.cli.report.document import Bars, Block, Sentence, Table
 from musetrace.cli.table import Column
-from musetrace.cli.time_table import ROOMY, Rows, longest, with_chart
+from musetrace.cli.time_table import ROOMY, Rows, longest
 
 _TITLE_OF_STATE = {
     "loads_and_compute": "loads, compute",
@@ -27,13 +28,13 @@ _MOST_CELLS = 100
 _LEAST_CELLS = 20
 
 
-def overlap_lines(over_time: pa.Table, table: pa.Table, screen: Screen) -> list[str]:
+def overlap_blocks(table: pa.Table, over_time: pa.Table, screen: Screen) -> list[Block]:
     """A row for each set of engines that is ever at work with its share of the blocks' time, then each engine
     over that time.
     """
     rows = [row for row in table.to_pylist() if row["total_ns"]]
     if not rows:
-        return ["no block has any time of its own"]
+        return [Sentence("no block has any time of its own")]
     decimals = decimals_for(longest(rows, "mean_ns"))
     n = rows[0]["n"]
     off = [
@@ -48,11 +49,11 @@ def overlap_lines(over_time: pa.Table, table: pa.Table, screen: Screen) -> list[
         *([Column("us per block", means)] if screen.width >= ROOMY else []),
     ]
 
-    def bar(chart: Chart, row: dict[str, Any]) -> str:
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
         return chart.bar(_KIND_OF_STATE.get(row["state"], "compute"), 0, row["mean_ns"], 0, row["mean_ns"])
 
-    lines = with_chart(columns, rows, longest(rows, "mean_ns"), bar, screen)
-    return [*lines, *over_time_lines(over_time, screen)]
+    table = Table(columns, rows, longest(rows, "mean_ns"), bar)
+    return [table, *over_time_lines(over_time, screen)]
 
 
 def over_time_lines(table: pa.Table, screen: Screen) -> list[str]:
