@@ -25,7 +25,7 @@ NEEDS_AN_EXTRA = {
     "musetrace.overhead.built_in",
     "musetrace.triton",
 }
-VERBS = ("record", "report", "compare", "view", "overhead", "probe", "info", "check")
+VERBS = ("record", "report", "explain", "compare", "view", "overhead", "probe", "info", "check")
 
 
 class Refuse(importlib.abc.MetaPathFinder):
@@ -49,19 +49,19 @@ def module_names(package: ModuleType) -> Iterator[str]:
             yield from module_names(importlib.import_module(info.name))
 
 
-def help_of(verb: str) -> str:
-    """What `musetrace VERB --help` prints."""
+def printed(*arguments: str) -> str:
+    """What `musetrace ARGUMENTS` prints."""
     from musetrace.cli import main
 
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    lines = io.StringIO()
+    with contextlib.redirect_stdout(lines):
         try:
-            code = main([verb, "--help"])
+            code = main(list(arguments))
         except SystemExit as stop:
             code = stop.code
     if code not in (0, None):
-        raise AssertionError(f"musetrace {verb} --help ended with {code}")
-    return printed.getvalue()
+        raise AssertionError(f"musetrace {' '.join(arguments)} ended with {code}")
+    return lines.getvalue()
 
 
 def run(expected_folder: str | None) -> None:
@@ -76,8 +76,10 @@ def run(expected_folder: str | None) -> None:
     for name in names:
         importlib.import_module(name)
     for verb in VERBS:
-        if f"musetrace {verb}" not in help_of(verb):
+        if f"musetrace {verb}" not in printed(verb, "--help"):
             raise AssertionError(f"musetrace {verb} --help does not say how the verb is called")
+    if "What to fix first" not in printed("explain", "findings"):
+        raise AssertionError("the pages of musetrace explain are not in the package")
     if loaded := REFUSED & set(sys.modules):
         raise AssertionError(f"loaded in spite of the refusal: {sorted(loaded)}")
     print(f"{len(names)} modules imported and {len(VERBS)} verbs asked, without {', '.join(sorted(REFUSED))}")

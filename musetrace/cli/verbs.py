@@ -21,6 +21,11 @@ class Verb:
 VERBS = {
     "record": Verb("musetrace.cli.record", "RecordCommand", "record a decode step, or a program of yours"),
     "report": Verb("musetrace.cli.report.command", "ReportCommand", "print where the time of a run went"),
+    "explain": Verb(
+        "musetrace.cli.explain",
+        "ExplainCommand",
+        "print how an answer is made and when it lies",
+    ),
     "compare": Verb(
         "musetrace.cli.compare", "CompareCommand", "print what is faster or slower in run B than in run A"
     ),

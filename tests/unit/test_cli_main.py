@@ -68,11 +68,12 @@ def test_each_verb_is_a_command_that_takes_json(capsys: Out, name: str) -> None:
         (["reprot"], "no verb 'reprot': did you mean report?"),
         (
             ["zzz"],
-            "no verb 'zzz': there are record, report, compare, view, overhead, probe, info, check",
+            "no verb 'zzz': there are record, report, explain, compare, view, overhead, probe, info, check",
         ),
         (
             ["\x1b[2J"],
-            "no verb '\\x1b[2J': there are record, report, compare, view, overhead, probe, info, check",
+            "no verb '\\x1b[2J': there are record, report, explain, compare, view, overhead, probe, "
+            "info, check",
         ),
         (["--frobnicate", "report"], "unrecognized arguments: --frobnicate (musetrace --help tells more)"),
         (["report"], "the following arguments are required: run (musetrace report --help tells more)"),
