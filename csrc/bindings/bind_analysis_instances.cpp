@@ -9,6 +9,7 @@
 #include "analysis/idle_behind.h"
 #include "analysis/idle_pieces.h"
 #include "analysis/op_extents.h"
+#include "analysis/op_unions.h"
 #include "bindings/analysis_arrays.h"
 
 namespace py = pybind11;
@@ -101,6 +102,20 @@ class Instances {
                               joined(parts, &IdleBehind::differences));
     }
 
+    py::tuple op_unions(const Ints& row_of_job, std::int64_t rows) const {
+        check_length(row_of_job, kJobs, "row_of_job");
+        check_rows(row_of_job, rows);
+        std::vector<analysis::OpUnions> parts;
+        {
+            const std::int64_t* of_jobs = row_of_job.data();
+            const py::gil_scoped_release free;
+            parts = analysis::op_unions(spans_, of_jobs, std::size_t(rows));
+        }
+        using analysis::OpUnions;
+        return py::make_tuple(joined(parts, &OpUnions::instance), joined(parts, &OpUnions::row),
+                              joined(parts, &OpUnions::covered_ns), joined(parts, &OpUnions::pieces));
+    }
+
     static void check_rows(const Ints& row_of_job, std::int64_t rows) {
         const std::int64_t* values = row_of_job.data();
         for (py::ssize_t i = 0; i < row_of_job.size(); ++i) {
@@ -163,6 +178,8 @@ void bind_analysis_instances(py::module_ module) {
         .def("busy_unions", &Instances::busy_unions, py::arg("first_class"),
              "(covered_ns, pieces, has_own), [3, instances], of the classes busy, loading, waiting, each with those "
              "before it; `first_class` is u8[65536], 3 for none")
+        .def("op_unions", &Instances::op_unions, py::arg("row_of_job"), py::arg("rows"),
+             "(instance, row, covered_ns, pieces), int64, of each row that an instance has spans of")
         .def("idle_behind", &Instances::idle_behind, py::arg("instances"), py::arg("row_of_job"), py::arg("rows"),
              "(instance, row, behind_ns, idle_ns, differences), int64, of whole launches and behind each busy row");
     module.def(

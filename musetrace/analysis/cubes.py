@@ -8,7 +8,7 @@ is not the sum over kinds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -18,16 +18,26 @@ from musetrace.analysis.idle import IDLE
 from musetrace.analysis.idle_after import IDLE_AFTER
 from musetrace.analysis.key_sums import KeySums
 from musetrace.analysis.launches import LAUNCHES
+from musetrace.analysis.observed import Seen, total
+from musetrace.analysis.op_lengths import OP_LENGTHS
 from musetrace.analysis.op_timeline import OP_TIMELINE
-from musetrace.analysis.question import Question, RunningState
+from musetrace.analysis.question import RunningState, Sums
 from musetrace.analysis.ring_ahead import RING_AHEAD
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, nothing_counted, spans_by_step
-from musetrace.analysis.state import State, merged, squares_of
+from musetrace.analysis.selection import (
+    Counted,
+    Selection,
+    StepSpans,
+    kinds_of,
+    nothing_counted,
+    spans_by_step,
+)
+from musetrace.analysis.state import State, merged, of_step, squares_of
+from musetrace.analysis.step_sums import STEP_SUMS
 from musetrace.analysis.stops import STOPS
 from musetrace.store.cube_store import Columns, CubeCell, CubeFile, CubeStore
 
-QUESTIONS: tuple[Question, ...] = (
+QUESTIONS: tuple[Sums, ...] = (
     OP_TIMELINE,
     BLOCK_BUSY,
     STOPS,
@@ -36,6 +46,8 @@ QUESTIONS: tuple[Question, ...] = (
     IDLE_AFTER,
     ATTRIBUTION,
     LAUNCHES,
+    STEP_SUMS,
+    OP_LENGTHS,
 )
 
 _THREADS = 2
@@ -60,7 +72,7 @@ def keep_cubes(run: RunLike) -> None:
         return  # a full disk, or one that may not be written: spans answer everything
 
 
-def make_cubes(run: RunLike, questions: Sequence[Question]) -> dict[Question, list[CubeCell]]:
+def make_cubes(run: RunLike, questions: Sequence[Sums]) -> dict[Sums, list[CubeCell]]:
     """The cubes of some questions, made of the spans in one pass, a step at a time."""
     cubes = [_Cube(question) for question in questions]
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -106,7 +118,7 @@ class _Cell:
 class _Cube:
     """The cells of a question, as steps come."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Sums) -> None:
         self.question = question
         self._cells: dict[tuple[int | None, str | None], _Cell] = defaultdict(_Cell)
 
@@ -148,7 +160,7 @@ def _tables(state: State) -> dict[str, Columns]:
     return {prefix + name: (tally.keys, tally.sums) for prefix, of in named for name, tally in of.items()}
 
 
-def kept(run: RunLike, question: Question, selection: Selection) -> tuple[State, Counted] | None:
+def kept(run: RunLike, question: Sums, selection: Selection) -> tuple[State, Counted] | None:
     """The state of a scope from the run's cube; None where there is none, or none of such a scope."""
     file = _open(run, question) if question.is_kept and selection.step is None else None
     if file is None:
@@ -171,7 +183,7 @@ def kept(run: RunLike, question: Question, selection: Selection) -> tuple[State,
     return merged(states), counted
 
 
-def _open(run: RunLike, question: Question) -> CubeFile | None:
+def _open(run: RunLike, question: Sums) -> CubeFile | None:
     store: CubeStore | None = getattr(run, "cubes", None)
     file = None if store is None else store.read(question.name, question.version)
     return None if file is None or any("refused" in about for about in file.abouts) else file
@@ -184,3 +196,81 @@ def _state(cell: CubeCell, *, sums: bool, squares: bool) -> State:
             if wanted and name.startswith(prefix):
                 of[name.removeprefix(prefix)] = KeySums(keys, values)
     return state
+
+
+@dataclass
+class ByKind:
+    """States of a run by kind of launch, each of every rank and, under None, of all of them together.
+
+    ``seen`` is what was recorded of them.
+    """
+
+    states: dict[str, dict[int | None, State]]
+    seen: Seen
+
+
+def states_by_kind(run: RunLike, question: Sums, ranks: Collection[int], layer_kind: str | None) -> ByKind:
+    """The states of some ranks, over all steps; kinds are in the order of a step."""
+    found = _kept_by_kind(run, question, ranks, layer_kind)
+    if found is None:
+        found = _spans_by_kind(run, question, ranks, layer_kind)
+    places = {kind: place for place, kind in enumerate(kinds_of(run))}
+    found.states = dict(sorted(found.states.items(), key=lambda one: places[one[0]]))
+    return found
+
+
+def _kept_by_kind(
+    run: RunLike, question: Sums, ranks: Collection[int], layer_kind: str | None
+) -> ByKind | None:
+    file = _open(run, question)
+    # Squares are kept of each rank, and of all.
+    if file is None or (len(ranks) > 1 and set(ranks) != set(run.ranks)):
+        return None
+    found, counted = ByKind({}, Seen()), _counted(run, ranks, layer_kind)
+    for place, about in enumerate(file.abouts):
+        if layer_kind not in (None, about["kind"]) or about["rank"] not in (None, *ranks):
+            continue
+        cell = file.cell(place)
+        if cell is None:
+            return None
+        if about["rank"] is not None:
+            counted.add(about["rank"], about["sound"], about["flagged"], about["below_tick"])
+        found.states.setdefault(about["kind"], {})[about["rank"]] = _state(cell, sums=True, squares=True)
+    for kind, of_kind in list(found.states.items()):
+        squares = of_kind.pop(None)
+        if not of_kind:
+            del found.states[kind]
+            continue
+        every = merged(of_kind.values())
+        of_kind[None] = State(every.sums, squares=every.squares if len(ranks) == 1 else squares.squares)
+    found.seen = total(counted.seen.values())
+    return found
+
+
+def _spans_by_kind(run: RunLike, question: Sums, ranks: Collection[int], layer_kind: str | None) -> ByKind:
+    running: dict[str, dict[int | None, RunningState]] = {}
+    counted = _counted(run, ranks, layer_kind)
+    if not counted.seen:
+        return ByKind({}, Seen())
+    for spans in spans_by_step(run, Selection(layer_kind), Counted()):
+        mine = [one for one in spans if one.rank in ranks]
+        for one in mine:
+            flagged, below = int(one.launch_flagged.sum()), int(one.launch_below_tick.sum())
+            counted.add(one.rank, len(one.job), flagged, below)
+        for kind, of_kind in _by_kind(mine).items():
+            states = question.accumulate(run, of_kind)
+            cells = running.setdefault(str(kind), {None: RunningState()})
+            cells[None].add(of_step(states))
+            for one, state in zip(of_kind, states, strict=True):
+                cells.setdefault(one.rank, RunningState()).add(of_step([state]))
+    states_of = {kind: {rank: one.state() for rank, one in cells.items()} for kind, cells in running.items()}
+    return ByKind(states_of, total(counted.seen.values()))
+
+
+def _counted(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> Counted:
+    """What was recorded of some ranks, of those that have launches of the kind."""
+    counted = Counted()
+    for rank in ranks:
+        if layer_kind is None or layer_kind in run.launches(rank)["kind"].to_pylist():
+            counted.seen |= nothing_counted(run, Selection(layer_kind, rank)).seen
+    return counted

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from musetrace.analysis.answer import tick_ns
 from musetrace.analysis.clock_quality import sum_uncertainty_ns
+from musetrace.analysis.cubes import states_by_kind
 from musetrace.analysis.idle import cause_names
-from musetrace.analysis.idle_pieces import KindClasses, idle_pieces
-from musetrace.analysis.idle_sums import IdleSums, Part, parts_of
+from musetrace.analysis.key_sums import nothing_summed
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.step_series import Name, Series, spans_with_kinds
-
-Ints = npt.NDArray[np.int64]
+from musetrace.analysis.state import State
+from musetrace.analysis.step_series import Name, Series
+from musetrace.analysis.step_sums import STEP_SUMS, WALL, blocks_of, launches_of
 
 BUSY, IDLE = "busy", "idle"
 
@@ -50,91 +48,97 @@ def idle_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) ->
     clock leaves open is that of a sum of differences (``clock_quality``), one for each piece, by the number
     of blocks, in the step where that is most.
     """
-    classes = KindClasses.of(run)
-    steps: dict[str, dict[int, IdleSums]] = {}
-    launches: dict[str, int] = {}
-    for spans, kinds in spans_with_kinds(run, ranks, layer_kind):
-        if not len(kinds):
-            continue
-        pieces = idle_pieces(spans, run.blocks, classes)
-        for kind in dict.fromkeys(kinds.tolist()):
-            of_kind = np.flatnonzero(kinds == kind)
-            launches[kind] = max(launches.get(kind, 0), len(of_kind))
-            steps.setdefault(kind, {}).setdefault(spans.step, IdleSums()).add(spans, pieces, of_kind)
     found = IdleSeries()
-    for kind, of_steps in steps.items():
-        in_order = [of_steps[step] for step in sorted(of_steps)]
-        if any(one.blocks(None) for one in in_order):
-            _enter(found, run, kind, _Kind(in_order, launches[kind], tick_ns(run)))
+    for kind, states in states_by_kind(run, STEP_SUMS, ranks, layer_kind).states.items():
+        launches = launches_of(states)
+        of_ranks = {rank: _Times(state, launches, tick_ns(run)) for rank, state in states.items()}
+        if of_ranks[None].blocks:
+            _enter(found, run, kind, of_ranks)
     return found
 
 
-def _enter(found: IdleSeries, run: RunLike, kind: str, of_kind: _Kind) -> None:
-    idle = of_kind.idle()
-    found.times[BUSY, kind], found.times[IDLE, kind] = of_kind.busy(), idle
+def _enter(found: IdleSeries, run: RunLike, kind: str, of_ranks: Mapping[int | None, _Times]) -> None:
+    every = of_ranks[None]
+    idle = every.idle()
+    found.times[BUSY, kind], found.times[IDLE, kind] = every.busy(), idle
     # What is shorter than a tick may have been read as nothing.
-    found.nothing[kind] = Series(np.zeros_like(idle.step_ns), of_kind.tick, of_kind.launches, 0)
-    ranks = sorted({rank for one in of_kind.steps for rank in one.wall if one.blocks(rank)})
-    for cause in sorted({cause for one in of_kind.steps for cause in one.idle}):
+    found.nothing[kind] = Series(np.zeros_like(idle.step_ns), every.tick, every.launches, 0)
+    for cause in every.causes():
         named = cause_names(run.job_table, cause)
         name = (kind, *(named[of] or "" for of in ("cause", "op", "wait", "awaits")))
-        found.causes[name] = of_kind.cause(cause, None)
-        for rank in ranks:
-            found.by_rank[rank, name] = of_kind.cause(cause, rank)
+        for rank, times in of_ranks.items():
+            if rank is None:
+                found.causes[name] = times.cause(cause)
+            elif times.blocks:
+                found.by_rank[rank, name] = times.cause(cause)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """The steps of one kind of launch, in their order."""
+class _Times:
+    """The steps of one kind of launch, on one rank or on all."""
 
-    steps: list[IdleSums]
-    launches: int
-    tick: int | None
+    def __init__(self, state: State, launches: int, tick: int | None) -> None:
+        self.blocks = blocks_of(state)
+        self.launches = launches
+        self._state = state
+        self.tick = tick
+        self._idle = state.sum_of("idle", 2).as_dict()
+        self._pieces = state.sum_of("idle_pieces", 2).as_dict()
+        self._squares = _squares(state, "idle", 2)
 
-    def cause(self, cause: int, rank: int | None) -> Series:
+    def causes(self) -> list[int]:
+        """The numbers of all causes, growing."""
+        return sorted({cause for _, cause in self._idle})
+
+    def cause(self, cause: int) -> Series:
         """Idle time of a cause."""
-        return self._series([parts_of(one.idle.get(cause, {}), rank) for one in self.steps], rank)
+        idle, pieces, squares = (
+            {step: of.get((step, cause), 0) for step in self.blocks}
+            for of in (self._idle, self._pieces, self._squares)
+        )
+        return self._series(idle, pieces, squares)
 
     def idle(self) -> Series:
         """Idle time of all causes."""
-        return self._series([_idle_parts(one) for one in self.steps], None)
+        squares = _squares(self._state, "all_idle", 1)
+        return self._series(
+            self._of_all(self._idle),
+            self._of_all(self._pieces),
+            {step: squares.get((step,), 0) for step in self.blocks},
+        )
 
     def busy(self) -> Series:
         """Time that is not idle: no more is left open in it than in both that it is the difference of."""
-        idle = [sum(part.total_ns for part in _idle_parts(one)) for one in self.steps]
-        walls = [parts_of(one.wall, None) for one in self.steps]
-        parts = [[*wall, *_idle_parts(one)] for wall, one in zip(walls, self.steps, strict=True)]
-        whole = self._series(parts, None)
-        means = [
-            _mean(sum(part.total_ns for part in wall) - idle_ns, one.blocks(None))
-            for wall, idle_ns, one in zip(walls, idle, self.steps, strict=True)
-            if one.blocks(None)
-        ]
-        return Series(np.array(means, np.int64), whole.uncertainty_ns, self.launches, whole.count)
-
-    def _series(self, parts: list[list[Part]], rank: int | None) -> Series:
-        """The mean over blocks, in each step that has some."""
-        some = [
-            (of, blocks) for of, one in zip(parts, self.steps, strict=True) if (blocks := one.blocks(rank))
-        ]
-        means = [_mean(sum(part.total_ns for part in of), blocks) for of, blocks in some]
-        offs = [-(-self._off_ns(of) // blocks) for of, blocks in some]
-        count = sum(sum(part.pieces.values()) for of, _ in some for part in of)
-        return Series(
-            np.array(means, np.int64), None if self.tick is None else max(offs), self.launches, count
+        whole = self._state.sum_of("blocks", 2).as_dict()
+        idle, pieces = self._of_all(self._idle), self._of_all(self._pieces)
+        squares = _squares(self._state, "wall_and_idle", 1)
+        return self._series(
+            {step: whole.get((step, WALL), 0) - idle[step] for step in self.blocks},
+            {step: pieces[step] + blocks for step, blocks in self.blocks.items()},
+            {step: squares.get((step,), 0) for step in self.blocks},
         )
 
-    def _off_ns(self, parts: list[Part]) -> int:
-        """What the clock leaves open in a sum; launches are of all ranks, who may share one clock."""
-        by_launch: dict[int, int] = defaultdict(int)
-        for part in parts:
-            for launch, pieces in part.pieces.items():
-                by_launch[launch] += pieces
-        return sum_uncertainty_ns(self.tick, sum(pieces**2 for pieces in by_launch.values())) or 0
+    def _of_all(self, sums: Mapping[tuple[int, ...], int]) -> dict[int, int]:
+        """By step, of all causes."""
+        found = dict.fromkeys(self.blocks, 0)
+        for (step, _), number in sums.items():
+            found[step] += number
+        return found
+
+    def _series(
+        self, total_ns: Mapping[int, int], pieces: Mapping[int, int], squares: Mapping[int, int]
+    ) -> Series:
+        """The mean over blocks, in each step that has some."""
+        means = [_mean(total_ns[step], blocks) for step, blocks in self.blocks.items()]
+        offs = [
+            -(-(sum_uncertainty_ns(self.tick, squares[step]) or 0) // blocks)
+            for step, blocks in self.blocks.items()
+        ]
+        off = None if self.tick is None else max(offs)
+        return Series(np.array(means, np.int64), off, self.launches, sum(pieces.values()))
 
 
-def _idle_parts(sums: IdleSums) -> list[Part]:
-    return [part for by_rank in sums.idle.values() for part in by_rank.values()]
+def _squares(state: State, name: str, width: int) -> dict[tuple[int, ...], int]:
+    return state.squares.get(name, nothing_summed(width)).as_dict()
 
 
 def _mean(total_ns: int, blocks: int) -> int:

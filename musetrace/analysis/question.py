@@ -43,21 +43,27 @@ Finish = Callable[[RunLike, Selection, State, Counted], pa.Table]
 
 
 @dataclass(frozen=True)
-class Question:
-    """See the module. ``name`` is a file's name in the index."""
+class Sums:
+    """Sums of which questions are answered; see the module. ``name`` is a file's name in the index."""
 
     name: str
     version: int
     accumulate: Accumulate
-    finish: Finish
-    all_ranks: bool = False
-    by_kind: bool = True
-    is_kept: bool = True
+    all_ranks: bool = field(default=False, kw_only=True)
+    by_kind: bool = field(default=True, kw_only=True)
+    is_kept: bool = field(default=True, kw_only=True)
 
     def needed(self, selection: Selection) -> Selection:
         """The spans that the states of a scope are made of."""
         kind = selection.layer_kind if self.by_kind else None
         return Selection(kind, None if self.all_ranks else selection.rank, selection.step)
+
+
+@dataclass(frozen=True)
+class Question(Sums):
+    """Sums and the answer that is made of them."""
+
+    finish: Finish
 
 
 def ask(run: RunLike, question: Question, selection: Selection) -> pa.Table:
@@ -74,7 +80,7 @@ def ask(run: RunLike, question: Question, selection: Selection) -> pa.Table:
     return question.finish(run, selection, state, counted)
 
 
-def from_spans(run: RunLike, question: Question, selection: Selection) -> tuple[State, Counted]:
+def from_spans(run: RunLike, question: Sums, selection: Selection) -> tuple[State, Counted]:
     """The state of a scope, made of its spans one step at a time."""
     needed = question.needed(selection)
     chosen, counted, total = chosen_ranks(run, selection), Counted(), RunningState()

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.clock_quality import combined_ns, places, sum_uncertainty_ns
-from musetrace.analysis.idle_pieces import OTHER_CAUSES, KindClasses, idle_pieces
-from musetrace.analysis.intervals import newly_covered, opens_piece, sorted_axis
+from musetrace.analysis.cubes import kept
+from musetrace.analysis.idle_pieces import OTHER_CAUSES
+from musetrace.analysis.key_sums import nothing_summed
 from musetrace.analysis.observed import Seen, total
 from musetrace.analysis.outlier_steps import THRESHOLD, StepLengths
 from musetrace.analysis.percentiles import nearest_rank
-from musetrace.analysis.rows import JobRows, op_and_kind
+from musetrace.analysis.question import from_spans
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, LaunchColumns, Selection, StepSpans, spans_by_step
+from musetrace.analysis.selection import Counted, LaunchColumns, Selection, chosen_ranks, nothing_counted
+from musetrace.analysis.state import State
+from musetrace.analysis.step_sums import BELOW_TICK, FLAGGED, SOUND, STEP_SUMS, busy_ops
 
-Ints = npt.NDArray[np.int64]
 # ("busy", op), ("idle", wait job or other cause), ("gap", kind of the launch before it)
 Name = tuple[str, str]
 
@@ -51,9 +52,9 @@ def step_growth(
     ``what`` and ``of``: ``busy`` with an op; ``idle`` with a cause as ``idle`` has them (the job of a wait,
     or ``head``, ``tail``, ``load_only``, ``unlabelled``); ``gap`` with the kind of launch that it follows.
     Times are ns of a whole step, means over its ranks x blocks: of the union of an op's busy spans on a
-    block, of the block's idle time of the cause, and of the time to the next launch (negative where launches
-    overlap). Where no launch was lost, all busy time, all idle time and all gaps add up to the step, but ops
-    that run at once on a block are each counted in full.
+    block, cut off at the launch, of the block's idle time of the cause, and of the time to the next launch
+    (negative where launches overlap). Where no launch was lost, all busy time, all idle time and all gaps add
+    up to the step, but ops that run at once on a block are each counted in full.
 
     ``typical_ns`` is the median of the five steps (or as many as there are) that are nearest to the run's
     median step and no outliers, ``typical_most_ns`` the most of them. ``growth_ns`` is ``in_step_ns`` less
@@ -74,13 +75,14 @@ def step_growth(
     counted = Counted()
     if not outliers:
         return answer(run, _FIELDS, [], counted)
-    parts = _Parts.of(run)
-    typical = [parts.read(run, rank, step, counted) for step in _typical(steps, outliers)]
+    wanted = [*_typical(steps, outliers), *(int(steps.step[at]) for at in outliers[:most_steps])]
+    read = _read(run, rank, wanted, counted)
+    typical = [read[step] for step in _typical(steps, outliers)]
     rows: list[dict[str, object]] = []
     for at in outliers[:most_steps]:
         step = int(steps.step[at])
         growth_ns = int(steps.longest_ns[at]) - steps.median_ns
-        rows += _grown(step, growth_ns, parts.read(run, rank, step, counted), typical, tick)
+        rows += _grown(step, growth_ns, read[step], typical, tick)
     return answer(run, _FIELDS, rows, counted)
 
 
@@ -92,18 +94,12 @@ def _typical(steps: StepLengths, outliers: Iterable[int]) -> list[int]:
 
 
 @dataclass
-class _Sums:
-    """Times of one step, summed over ranks x blocks; ``counts`` has the differences of stamps by launch."""
+class _Parts:
+    """Times of one step, summed over ranks x blocks, with the squares that ``sum_uncertainty_ns`` takes."""
 
     blocks: int = 0  # of all ranks together
     sums: Counter[Name] = field(default_factory=Counter)
-    counts: dict[Name, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-
-    def put(self, name: Name, launch_id: Ints, sums_ns: Ints, differences: Ints) -> None:
-        """Add a time of some launches."""
-        self.sums[name] += int(sums_ns.sum())
-        for launch, number in zip(launch_id.tolist(), differences.tolist(), strict=True):
-            self.counts[name][launch] += number
+    squares: Counter[Name] = field(default_factory=Counter)
 
     def mean_ns(self, name: Name) -> int:
         """The mean over ranks x blocks, to the nearest ns."""
@@ -111,85 +107,71 @@ class _Sums:
 
     def uncertainty_ns(self, name: Name, tick: int | None) -> int | None:
         """What the clock leaves open in it."""
-        squares = sum(number**2 for number in self.counts[name].values())
-        of_sum = sum_uncertainty_ns(tick, squares)
+        of_sum = sum_uncertainty_ns(tick, self.squares[name])
         return None if of_sum is None else -(-of_sum // max(self.blocks, 1))
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """How a step is taken apart."""
+def _read(run: RunLike, rank: int | None, steps: Iterable[int], counted: Counted) -> dict[int, _Parts]:
+    """The parts of some steps, from what the index keeps of all, else from the spans of each."""
+    wanted = list(steps)
+    kept_sums = kept(run, STEP_SUMS, Selection(rank=rank))
+    found = {}
+    for step in wanted:
+        selection = Selection(None, rank, step)
+        state = from_spans(run, STEP_SUMS, selection)[0] if kept_sums is None else kept_sums[0]
+        found[step] = _parts_of(run, state, step)
+        of_step = nothing_counted(run, selection)
+        spans = state.sum_of("spans", 3)
+        for (of, of_rank, what), number in spans.as_dict().items():
+            if of == step:
+                of_step.add(of_rank, *(number if what == one else 0 for one in (SOUND, FLAGGED, BELOW_TICK)))
+        _add_counted(counted, of_step)
+    gaps = [(one, LaunchColumns.of(run.launches(one))) for one in chosen_ranks(run, Selection(rank=rank))]
+    for step, parts in found.items():
+        _add_gaps(parts, step, gaps, run.blocks)
+    return found
 
-    ops: JobRows[str]
-    classes: KindClasses
-    kinds: Mapping[int, LaunchColumns]
 
-    @classmethod
-    def of(cls, run: RunLike) -> _Parts:
-        classes = KindClasses.of(run)
+def _parts_of(run: RunLike, state: State, step: int) -> _Parts:
+    """Busy time by op and idle time by cause of one step; blocks are counted with the gaps."""
+    found, rows = _Parts(), busy_ops(run)
+    for what in (BUSY, IDLE):
+        sums, squares = state.sum_of(what, 2), state.squares.get(what, nothing_summed(2))
+        for of, into in ((sums, found.sums), (squares, found.squares)):
+            mine = of.where(of.keys[0] == step)
+            for number, value in zip(mine.keys[1].tolist(), mine.sums.tolist(), strict=True):
+                into[what, rows.name_of(number) if what == BUSY else _cause(run, number)] += value
+    return found
 
-        def busy_op(job: int) -> str | None:
-            return op_and_kind(run.job_table, job)[0] if classes.busy[job] else None
 
-        columns = {rank: LaunchColumns.of(run.launches(rank)) for rank in run.ranks}
-        return cls(JobRows(run.job_table, busy_op), classes, columns)
+def _cause(run: RunLike, number: int) -> str:
+    return OTHER_CAUSES.get(number) or run.job_table.job_name(number)
 
-    def read(self, run: RunLike, rank: int | None, step: int, counted: Counted) -> _Sums:
-        """The times of one step."""
-        found, of_step = _Sums(), Counted()
-        for of_ranks in spans_by_step(run, Selection(None, rank, step), of_step):
-            for spans in of_ranks:
-                found.blocks += run.blocks
-                self._add_busy(found, spans)
-                self._add_idle(found, spans, run)
-                self._add_gaps(found, spans, run.blocks)
-        counted.flagged += of_step.flagged
-        counted.below_tick += of_step.below_tick
-        for one, seen in of_step.seen.items():
-            counted.seen[one] = total((counted.seen.get(one, Seen()), seen))
-        return found
 
-    def _add_busy(self, found: _Sums, spans: StepSpans) -> None:
-        row = self.ops.of(spans.job)
-        keep = np.flatnonzero(row >= 0)
-        if not len(keep):
-            return
-        launches, blocks = len(spans.launch_id), int(spans.block.max()) + 1
-        group = row[keep] * launches + spans.launch[keep]
-        reach = int(spans.end.max()) + 1
-        axis = (group * blocks + spans.block[keep], spans.begin[keep], spans.end[keep])
-        order, begin, end = sorted_axis(*axis, reach)
-        group = group[order]
-        covered = np.bincount(group, newly_covered(begin, end)).astype(np.int64)
-        pieces = np.bincount(group, opens_piece(begin, end)).astype(np.int64)
-        for at in np.unique(group // launches).tolist():
-            mine = np.arange(at * launches, min((at + 1) * launches, len(covered)))
-            ids = spans.launch_id[mine % launches]
-            found.put((BUSY, self.ops.names[at]), ids, covered[mine], pieces[mine])
+def _add_gaps(found: _Parts, step: int, of_ranks: Iterable[tuple[int, LaunchColumns]], blocks: int) -> None:
+    """Add the times to the next launch, which every block of a rank waits for."""
+    differences: dict[str, Counter[int]] = defaultdict(Counter)
+    for _, columns in of_ranks:
+        of_step = columns.take(columns.chosen(step, None))
+        found.blocks += blocks if len(of_step.launch) else 0
+        gap = of_step.begin_ns[1:] - of_step.end_ns[:-1]
+        for at in np.flatnonzero(np.diff(of_step.launch) == 1).tolist():
+            kind = str(of_step.kind[at])
+            found.sums[GAP, kind] += int(gap[at]) * blocks
+            differences[kind][int(of_step.launch[at])] += blocks
+    for kind, by_launch in differences.items():
+        found.squares[GAP, kind] += sum(number**2 for number in by_launch.values())
 
-    def _add_idle(self, found: _Sums, spans: StepSpans, run: RunLike) -> None:
-        pieces = idle_pieces(spans, run.blocks, self.classes)
-        launches = len(spans.launch_id)
-        for cause in np.unique(pieces.cause).tolist():
-            mine = pieces.cause == cause
-            launch = pieces.instance[mine] % launches
-            sums = np.bincount(launch, pieces.length_ns[mine], launches).astype(np.int64)
-            name = OTHER_CAUSES.get(cause) or run.job_table.job_name(cause)
-            found.put((IDLE, name), spans.launch_id, sums, np.bincount(launch, minlength=launches))
 
-    def _add_gaps(self, found: _Sums, spans: StepSpans, blocks: int) -> None:
-        columns = self.kinds[spans.rank]
-        kinds: npt.NDArray[Any] = columns.kind[columns.chosen(spans.step, None)]
-        gap = spans.launch_begin[1:] - spans.launch_end[:-1]
-        followed = np.diff(spans.launch_id) == 1
-        for kind in dict.fromkeys(kinds[:-1][followed].tolist()):
-            mine = np.flatnonzero(followed & (kinds[:-1] == kind))
-            each = np.full(len(mine), blocks)
-            found.put((GAP, str(kind)), spans.launch_id[mine], gap[mine] * blocks, each)
+def _add_counted(counted: Counted, other: Counted) -> None:
+    counted.flagged += other.flagged
+    counted.below_tick += other.below_tick
+    for rank, seen in other.seen.items():
+        counted.seen[rank] = total((counted.seen.get(rank, Seen()), seen))
 
 
 def _grown(
-    step: int, growth_ns: int, sums: _Sums, typical: list[_Sums], tick: int | None
+    step: int, growth_ns: int, sums: _Parts, typical: list[_Parts], tick: int | None
 ) -> list[dict[str, object]]:
     rows = []
     for name in sorted({name for one in (sums, *typical) for name in one.sums}):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import host_tick_ns, tick_ns
-from musetrace.analysis.instances import extents
-from musetrace.analysis.observed import Seen, total
+from musetrace.analysis.cubes import states_by_kind
+from musetrace.analysis.observed import Seen
+from musetrace.analysis.op_lengths import OP_LENGTHS, op_rows
 from musetrace.analysis.percentiles import nearest_rank
-from musetrace.analysis.rows import JobRows, op_and_kind
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, LaunchColumns, Selection, StepSpans, step_spans
+from musetrace.analysis.selection import LaunchColumns
+from musetrace.analysis.value_counts import ValueCounts
 
 Ints = npt.NDArray[np.int64]
 Name = tuple[str, ...]
@@ -78,51 +79,20 @@ def op_series(
     A step's number is the median over ranks x launches x blocks of the time from the first begin to the last
     end of what a block did of it in a launch. Names are in the order of the job table, then of the launches.
     """
-    rows = JobRows(run.job_table, lambda job: op_and_kind(run.job_table, job))
-    pools = Pools()
-    for spans, kinds in spans_with_kinds(run, ranks, layer_kind, seen):
-        _add_ops(pools, spans, kinds, rows)
-    found = pools.series(tick_ns(run))
-    order = {name: index for index, name in enumerate(rows.names)}
-    launch_kinds = {kind: index for index, kind in enumerate(dict.fromkeys(name[0] for name in found))}
-    return dict(sorted(found.items(), key=lambda it: (launch_kinds[it[0][0]], order[it[0][1], it[0][2]])))
-
-
-def spans_with_kinds(
-    run: RunLike, ranks: Collection[int], layer_kind: str | None, seen: Seen | None = None
-) -> Iterator[tuple[StepSpans, npt.NDArray[Any]]]:
-    """The sound spans of each (rank, step) of some ranks, and the kind of each of its launches.
-
-    At the end what was seen of them is added to ``seen``.
-    """
-    for rank in ranks:
-        columns = LaunchColumns.of(run.launches(rank))
-        if layer_kind is not None and layer_kind not in columns.kind:
-            continue
-        counted = Counted()
-        for spans in step_spans(run, Selection(layer_kind=layer_kind, rank=rank), counted):
-            yield spans, columns.kind[columns.chosen(spans.step, layer_kind)]
-        if seen is not None:
-            seen.add(total(counted.seen.values()))
-
-
-def _add_ops(pools: Pools, spans: StepSpans, kinds: npt.NDArray[Any], rows: JobRows[tuple[str, str]]) -> None:
-    if len(spans.job) == 0:
-        return
-    row = rows.of(spans.job)
-    launches, blocks = len(spans.launch_id), int(spans.block.max()) + 1
-    per_row = launches * blocks
-    key = row * per_row + spans.launch * blocks + spans.block
-    key, begin, end = extents(key, spans.begin, spans.end, (int(row.max()) + 1) * per_row)
-    length, launch = end - begin, key // blocks % launches
-    names, kind_of_launch = np.unique(kinds.astype(str), return_inverse=True)
-    group = key // per_row * len(names) + kind_of_launch[launch]
-    order = np.argsort(group, kind="stable")
-    present, first = np.unique(group[order], return_index=True)
-    for one, members in zip(present.tolist(), np.split(order, first[1:]), strict=True):
-        op, kind = rows.names[one // len(names)]
-        name = (str(names[one % len(names)]), op, kind)
-        pools.add(name, spans.step, length[members], len(np.unique(launch[members])))
+    rows, tick = op_rows(run), tick_ns(run)
+    by_kind = states_by_kind(run, OP_LENGTHS, ranks, layer_kind)
+    if seen is not None:
+        seen.add(by_kind.seen)
+    found: dict[Name, Series] = {}
+    for kind, states in by_kind.states.items():
+        launches = dict(states[None].sum_of("launches", 2).groups())
+        for row, of_row in states[None].sum_of("length", 3).groups():
+            steps = [ValueCounts.of(of_step) for _, of_step in of_row.groups()]
+            medians = np.array([counts.nearest_rank((50,))[0] for counts in steps], dtype=np.int64)
+            number = ValueCounts.of(launches[row]).nearest_rank((50,))[0] or 0
+            count = sum(counts.n for counts in steps)
+            found[(kind, *rows.name_of(row))] = Series(medians, tick, number, count)
+    return found
 
 
 def launch_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> dict[Name, Series]:

@@ -165,8 +165,9 @@ def parts_of_step(run: FakeRun, step: int) -> dict[Name, tuple[Fraction, int]]:
             differences["gap", launch.kind][key[2]] += run.blocks
         for block in range(run.blocks):
             mine = [x for x in spans if (x.rank, x.step, x.launch, x.block) == (*key, block)]
+            within = clipped(launch, mine)
             for op in {op_kind(run, x.job)[0] for x in mine if op_kind(run, x.job)[1] in BUSY}:
-                of = [x for x in mine if op_kind(run, x.job)[0] == op and op_kind(run, x.job)[1] in BUSY]
+                of = [x for x in within if op_kind(run, x.job)[0] == op and op_kind(run, x.job)[1] in BUSY]
                 sums["busy", op] += len({t for x in of for t in range(x.begin, x.begin + x.dur)})
                 differences["busy", op][key[2]] += pieces(of)
             if mine or launch.blocks >= run.blocks:

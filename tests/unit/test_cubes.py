@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given, settings
 
 from musetrace import analysis
-from musetrace.analysis.cubes import QUESTIONS, keep_cubes
+from musetrace.analysis.cubes import QUESTIONS, keep_cubes, states_by_kind
+from musetrace.analysis.op_lengths import OP_LENGTHS
+from musetrace.analysis.state import State
+from musetrace.analysis.step_sums import STEP_SUMS
 from musetrace.store import Run, open_run
 from musetrace.store.cube_store import CubeStore
 from tests.builders import build_run_from_text, small_table
@@ -73,8 +76,54 @@ def test_in_every_scope_the_kept_sums_answer_as_the_spans_do(run: FakeRun) -> No
                 assert answer.schema.metadata == expected.schema.metadata, (name, scope)
 
 
+@given(runs())
+@settings(max_examples=15, deadline=None)
+def test_numbers_of_each_step_are_the_same_from_kept_sums(run: FakeRun) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cubed = Cubed(run, CubeStore(Path(folder) / "cubes", 7))
+        keep_cubes(cubed)  # type: ignore[arg-type]
+        cubed.readable = False
+        for ranks in (run.ranks, run.ranks[:1]):
+            for kind in (None, "sliding"):
+                for question in SERIES:
+                    answer = states_by_kind(cubed, question, ranks, kind)  # type: ignore[arg-type]
+                    expected = states_by_kind(run, question, ranks, kind)
+                    assert answer.seen == expected.seen
+                    assert as_numbers(answer.states) == as_numbers(expected.states)
+
+
+SERIES = (STEP_SUMS, OP_LENGTHS)
+
+
+def as_numbers(states: dict[str, dict[int | None, State]]) -> dict[Any, Any]:
+    """Every sum and square by kind, rank, name and key."""
+    return {
+        (kind, rank, of, name): sums.as_dict()
+        for kind, of_kind in states.items()
+        for rank, state in of_kind.items()
+        for of in ("sums", "squares")
+        for name, sums in getattr(state, of).items()
+        if len(sums)
+    }
+
+
 def test_every_question_that_is_kept_is_checked_here() -> None:
-    assert [question.name for question in QUESTIONS] == list(ASKED)
+    assert {question.name for question in QUESTIONS} == {*ASKED, *(one.name for one in SERIES)}
+
+
+def test_steps_that_grew_are_told_from_kept_sums(tmp_path: Path) -> None:
+    launches = [Launch(0, step, 0, 0, "sliding", 1, 90 if step == 9 else 30, 1) for step in range(10)]
+    spans = [Span(0, step, 0, 0, 2, 3, 80 if step == 9 else 20) for step in range(10)]
+    run = FakeRun(launches, spans, 1, (0,))
+    cubed = Cubed(run, CubeStore(tmp_path / "cubes", 7))
+    expected = analysis.step_growth(run)
+    assert expected["growth_ns"].to_pylist() == [60]
+    assert expected["of"].to_pylist() == ["a"]
+    keep_cubes(cubed)  # type: ignore[arg-type]
+    cubed.readable = False
+    answer = analysis.step_growth(cubed)  # type: ignore[arg-type]
+    assert answer.to_pylist() == expected.to_pylist()
+    assert answer.schema.metadata == expected.schema.metadata
 
 
 def test_a_run_whose_ranks_disagree_about_a_launch_is_answered_from_its_spans(tmp_path: Path) -> None:
