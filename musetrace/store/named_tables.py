@@ -74,6 +74,7 @@ STEPS = pa.schema(
         ("launches", pa.uint16()),
         ("spans", pa.uint32()),
         ("tokens", pa.uint16()),
+        ("output", pa.string()),
     ]
 )
 JOBS = pa.schema(
@@ -241,8 +242,12 @@ def _steps(run: Run, rank: int, steps: Sequence[int]) -> Iterator[Columns]:
     """One batch."""
     table = run.steps(rank)
     chosen = np.isin(table["step"].to_numpy(), np.array(steps, dtype=np.int64))
-    of = {name: table[name].to_numpy().astype(np.int64)[chosen] for name in table.schema.names}
+    outputs = table["output"].to_pylist() if "output" in table.schema.names else [""] * table.num_rows
+    numbers = [name for name in table.schema.names if name != "output"]
+    of = {name: table[name].to_numpy().astype(np.int64)[chosen] for name in numbers}
     columns = {**_place(rank, of["step"]), **_plain(of, STEPS, "launches", "spans", "tokens")}
+    hashes = [one or None for one, is_chosen in zip(outputs, chosen.tolist(), strict=True) if is_chosen]
+    columns["output"] = pa.array(hashes, pa.string())
     for prefix, first, last in (("", "base_ns", "end_ns"), ("host_", "host_begin_ns", "host_end_ns")):
         timed = (of[first] > 0) & (of[last] >= of[first])
         times = {"begin_ns": of[first], "end_ns": of[last], "dur_ns": of[last] - of[first]}

@@ -18,7 +18,8 @@ from musetrace import analysis
 from musetrace.errors import AnalysisError
 from musetrace.job_table import Job, JobTable
 from musetrace.store import Run, open_run
-from tests.builders import LaunchStamps, build_run, build_run_from_text
+from musetrace.store.frame import ChunkType
+from tests.builders import JournalBuilder, LaunchStamps, build_run, build_run_from_text, small_table
 from tests.unit.decode_step_run import build_decode_steps
 
 PAGE = Path(musetrace.__file__).parent / "docs" / "python.md"
@@ -35,8 +36,6 @@ r1 s0 l0 layer=-1 entry   b0 w0 gemm_load 9000001001 9000001102
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from tests.builders import small_table
-
     folder = tmp_path_factory.mktemp("tables") / "run"
     return open_run(build_run_from_text(folder, TEXT, small_table(), blocks=2))
 
@@ -83,6 +82,20 @@ def test_launches_and_steps_have_times_and_gaps(run: Run) -> None:
         (0, 0, 9_000_001_000, 1_010, 2, 4),
         (0, 2, 9_000_009_000, 7, 1, 1),
         (1, 0, 9_000_001_001, 101, 1, 1),
+    ]
+
+
+def test_the_hash_of_a_steps_output_is_null_where_there_is_none(tmp_path: Path) -> None:
+    builder = JournalBuilder(tmp_path / "run", small_table(), 1)
+    builder.json(
+        ChunkType.STEP, {"step": 0, "host_begin_ns": 5, "host_end_ns": 9, "tokens": 3, "output": "ab" * 8}
+    )
+    builder.step(1)
+    builder.end()
+    steps = open_run(tmp_path / "run").table("steps")
+    assert rows(steps, "host_begin_ns", "host_dur_ns", "tokens", "output") == [
+        (5, 4, 3, "ab" * 8),
+        (None, None, 0, None),
     ]
 
 
