@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
 from musetrace.analysis.instances import extents
+from musetrace.analysis.overview import share_by_kind
 from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import jobs_of_kinds
 from musetrace.analysis.run_like import RunLike
@@ -36,6 +37,7 @@ _FIELDS = [
     ("work_n", pa.uint64()),
     *spread_fields("next_work"),
     ("overlap_n", pa.uint64()),
+    ("observed", pa.float64()),
 ]
 
 
@@ -58,6 +60,7 @@ def launches(
 
     ``next_kind`` is null for the last launch of a step, and where the next one was lost or left no stamps:
     then ``next_n`` is 0. Lengths of launches and gaps between them are what ``launch_times`` tells.
+    ``observed`` is the share of the kind's launches and their blocks that was recorded, at least.
 
     Meaning: what a launch costs at its edges, and how much of that PDL hides. It lies where a kernel's first
     job is not stamped: blocks then seem to come late; where a compute span begins with a wait, work seems to
@@ -154,6 +157,7 @@ def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) 
             for then, of_pair in of_kind.groups():
                 values[kind, then][name] = ValueCounts.of(of_pair)
     overlap = state.sum_of("overlap", 2).as_dict()
+    shares = share_by_kind(run, selection, [names[kind] for kind, _ in values])
     rows = []
     for (kind, then), found in values.items():
         if selection.layer_kind not in (None, names[kind]):
@@ -162,6 +166,7 @@ def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) 
             "kind": names[kind],
             "next_kind": None if then == _NO_NEXT else names[then],
             "overlap_n": None if tick is None else overlap.get((kind, then), 0),
+            "observed": shares[names[kind]],
         }
         for name in (*_OWN, *_NEXT, "next_work"):
             counts = found.get(name, NO_VALUES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,15 +86,17 @@ def launch_times(run: RunLike, *, rank: int | None = None, step: int | None = No
     launches = [_launch_lengths(of_rank, step) for of_rank in columns.values()]
     kind = np.concatenate([one.kind for one in launches]) if launches else np.zeros(0, dtype=object)
     kinds = dict.fromkeys(kind.tolist())
-    rows = [
-        {
-            **_launch_row(name, launches, tick_ns(run)),
-            "observed": total(seen_by_rank(run, Selection(name, rank, step), columns).values()).share,
-        }
-        for name in kinds
-    ]
+    shares = share_by_kind(run, Selection(None, rank, step), kinds)
+    rows = [{**_launch_row(name, launches, tick_ns(run)), "observed": shares[name]} for name in kinds]
     seen = seen_by_rank(run, Selection(None, rank, step), columns)
     return answer(run, _LAUNCH_FIELDS, rows, Counted(seen=seen))
+
+
+def share_by_kind(run: RunLike, selection: Selection, kinds: Iterable[str]) -> dict[str, float | None]:
+    """The share of each kind's launches and their blocks that was recorded, in the scope but for its kind."""
+    columns = {one: LaunchColumns.of(run.launches(one)) for one in chosen_ranks(run, selection)}
+    of_kind = {kind: Selection(kind, selection.rank, selection.step) for kind in kinds}
+    return {kind: total(seen_by_rank(run, of, columns).values()).share for kind, of in of_kind.items()}
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,23 @@ def launches(run: FakeRun, kind: str | None, rank: int | None, step: int | None)
             "work_n": len(row["next_work"]),
             **spread("next_work", row["next_work"], run.tick_ns),
             "overlap_n": None if run.tick_ns is None else sum(row["overlaps"]),
+            "observed": share_of_kind(run, name[0], rank, step),
         }
         for name, row in rows.items()
     ]
+
+
+def share_of_kind(run: FakeRun, kind: str, rank: int | None, step: int | None) -> float:
+    """The share of blocks of a kind's launches that reported; a missing rank has those of another."""
+    by_rank = [
+        [x for x in run.all_launches if (x.rank, x.kind) == (one, kind) and step in (None, x.step)]
+        for one in (run.ranks if rank is None else [rank])
+    ]
+    there = sum(min(x.blocks, run.blocks) for of in by_rank for x in of if x.stamped)
+    expected = sum(map(len, by_rank))
+    if rank is None:
+        expected += len(run.missing) * max(map(len, by_rank))
+    return there / (expected * run.blocks)
 
 
 def by_block(spans: list[Span]) -> list[list[Span]]:
