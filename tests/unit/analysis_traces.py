@@ -60,22 +60,29 @@ def spans(draw: st.DrawFn, of: list[Launch], blocks: int) -> list[Span]:
 
 @st.composite
 def alignments(draw: st.DrawFn, ranks: tuple[int, ...]) -> dict[int, dict[str, Any]]:
-    """Clocks that some ranks share, measured once or twice, or not aligned.
-
-    Twice with a power of two in between, so that an offset in between has no rounding that can differ.
-    """
-    clocks = {
-        clock: {
-            "clock": clock,
-            "method": "host_anchors",
-            "offset_ns": 0,
-            "error_ns": draw(st.sampled_from([0, 1, 5, 5, 30, None])),
-            "measured_at_ns": [BASE_NS, BASE_NS + draw(st.sampled_from([1, 2048, 8192]))][:measured],
-            "offsets_ns": draw(st.lists(st.integers(-12, 12), min_size=measured, max_size=measured)),
-        }
-        for clock, measured in ((rank, draw(st.sampled_from([1, 2]))) for rank in ranks)
-    }
+    """Clocks that some ranks share, measured once or twice, or not aligned."""
+    clocks = {clock: draw(alignment(clock)) for clock in ranks}
     return {rank: clocks[draw(st.sampled_from([one for one in ranks if one <= rank]))] for rank in ranks}
+
+
+@st.composite
+def alignment(draw: st.DrawFn, clock: int) -> dict[str, Any]:
+    """How one clock stands to the axis.
+
+    Measured twice with a power of two in between, so that an offset in between has no rounding that can
+    differ; no clock runs backwards, so the offset falls by no more than the time that passes.
+    """
+    apart, first = draw(st.sampled_from([1, 2048, 8192])), draw(st.integers(-12, 12))
+    offsets = [first, draw(st.integers(max(first - apart, -12), 12))]
+    measured = draw(st.sampled_from([1, 2]))
+    return {
+        "clock": clock,
+        "method": "host_anchors",
+        "offset_ns": 0,
+        "error_ns": draw(st.sampled_from([0, 1, 5, 5, 30, None])),
+        "measured_at_ns": [BASE_NS, BASE_NS + apart][:measured],
+        "offsets_ns": offsets[:measured],
+    }
 
 
 @st.composite
