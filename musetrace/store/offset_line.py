@@ -78,7 +78,9 @@ class OffsetLine:
 def line_through(points: Iterable[OffsetPoint]) -> OffsetLine | None:
     """The line through the first and the last of some measurements; None without any.
 
-    None also when the clocks parted faster than two clocks do that nobody sets.
+    None also when the clocks parted faster than two clocks do that nobody sets. Measurements that follow each
+    other sooner than their errors may say that the one clock stands still or runs backwards while the other
+    runs: then the better of the two alone says more.
     """
     ordered = sorted(points, key=lambda point: point.at_ns)
     if not ordered:
@@ -90,6 +92,8 @@ def line_through(points: Iterable[OffsetPoint]) -> OffsetLine | None:
     most_ns = first.error_ns + last.error_ns + run_ns * MOST_DRIFT_PPB // _PPB
     if abs(last.offset_ns - first.offset_ns) > most_ns:
         return None
+    if abs(last.offset_ns - first.offset_ns) >= run_ns:
+        return OffsetLine((min(first, last, key=lambda point: point.error_ns),))
     return OffsetLine((first, last))
 
 

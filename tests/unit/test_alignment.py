@@ -23,6 +23,7 @@ from musetrace.errors import DeviceError
 from musetrace.record.host_clock import host_clock
 from musetrace.record.peer_clock import offset_of
 from musetrace.store.alignment import RankClock, alignments
+from musetrace.store.offset_line import OffsetLine, OffsetPoint, line_through
 from musetrace.store.payloads import Clock, PayloadError, PeerOffset, encode_json, parse_clock
 
 SECOND = 1_000_000_000
@@ -272,3 +273,23 @@ def test_the_offset_is_that_of_the_round_that_came_back_soonest() -> None:
 def test_rounds_that_no_offset_fits_are_refused(rounds: list[list[int]], line: str) -> None:
     with pytest.raises(DeviceError, match=line):
         offset_of(np.array(rounds, dtype=np.uint64).reshape(-1, 3), 32)
+
+
+def test_measurements_closer_than_their_errors_make_no_clock_run_backwards() -> None:
+    first, last = OffsetPoint(1_000, 500, 4_000), OffsetPoint(4_000, -3_000, 3_000)
+    assert line_through([first, last]) == OffsetLine((last,))  # 3,500 ns back within 3,000: the better alone
+    assert line_through([first, replace(last, offset_ns=-2_000)]) == OffsetLine(
+        (first, replace(last, offset_ns=-2_000))
+    )
+    ahead = replace(first, offset_ns=-7_000)
+    assert line_through([ahead, last]) == OffsetLine((last,))  # the other clock would run backwards
+
+
+@given(
+    st.lists(st.builds(OffsetPoint, st.integers(0, 50), st.integers(-60, 60), st.integers(0, 60)), min_size=1)
+)
+def test_along_a_line_both_clocks_run_forward(points: list[OffsetPoint]) -> None:
+    line = line_through(points)
+    if line is not None:
+        others = [at_ns + line.offset_ns(at_ns) for at_ns in range(-5, 60)]
+        assert others == sorted(others)
