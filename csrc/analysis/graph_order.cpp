@@ -105,7 +105,7 @@ std::vector<Time> SpanGraph::replay(const Change& change) const {
             at[place] = begin;
         } else {
             at[place] = begin + (is_wait ? end.own : scaled(end.own, job_[span]));
-            if (end.awaited != kNone) {
+            if (end.awaited != kNone && (end.through == kNone || !change.gone[end.through])) {
                 const Time way = scaled(end.way, end.way_of);
                 at[place] = std::max(at[place], at[static_cast<std::size_t>(end.awaited)] + way);
             }

@@ -108,6 +108,7 @@ class SpanGraph {
         Time own = 0, way = 0;
         Place way_of = kNone;  // whose own time the way is
         Place producer = kNone;
+        Place through = kNone;   // the job of the wait that made it follow, of what takes pieces
         Step step = Step::kOwn;  // how the path leaves it
     };
     struct Link {

@@ -117,7 +117,8 @@ void SpanGraph::link_wait(const LaunchSpans& spans, const WaitJob& of_job, Place
         if (is_for_piece(spans, wait)) {
             end.awaited = begin_of(producer);
             end.way = end_[wait] - begin_[producer];
-            end.way_of = job_[producer];
+            // Below 0 it is what two clocks are apart, and no time of the producer.
+            end.way_of = end.way > 0 ? job_[producer] : kNone;
             end.own = own;
             end.step = Step::kPiece;
             end.producer = producer;
@@ -164,6 +165,7 @@ void SpanGraph::link_stream(const LaunchSpans& spans, const WaitJob& of_job, Pla
     end.way = end_[taker] - end_[last];
     end.way_of = job_[taker];
     end.own = std::min(own_time(taker), end.way);
+    end.through = job_[wait];
     end.step = Step::kLastPiece;
 }
 
@@ -175,6 +177,7 @@ void SpanGraph::link_ring(Place load, Place wait) {
     if (user == kNone || begin_[user] >= end_[load] || end_[user] < end_[load]) return;
     End& end = ends_[load];
     if (end.producer != kNone && end_[end.producer] >= end_[user]) return;
+    end = End{};
     end.awaited = end_of(user);
     end.producer = user;
     end.way = end_[load] - end_[user];

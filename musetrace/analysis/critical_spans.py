@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer
 from musetrace.analysis.launch_graph import launch_graphs
+from musetrace.analysis.launch_sample import launch_sample
 from musetrace.analysis.path_steps import OUTSIDE, STEP_NAMES, PathSteps
 from musetrace.analysis.rows import op_and_kind
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, check_scope
+from musetrace.analysis.selection import Counted, Selection
 from musetrace.errors import AnalysisError
 from musetrace.job_table import JobTable
 
@@ -32,9 +33,12 @@ _FIELDS = [
 ]
 
 
-def critical_spans(run: RunLike, *, step: int, launch: int, rank: int | None = None) -> pa.Table:
+def critical_spans(
+    run: RunLike, *, rank: int | None = None, step: int | None = None, launch: int | None = None
+) -> pa.Table:
     """One row per stretch of the path of one launch (``critical_path``), from its begin to its end.
 
+    It is launch ``launch`` of step ``step``; where these are not given the first launch of the first step.
     Times are ns from the first begin of the launch on a rank, on the axis of the first rank. The stretch is
     ``begin_ns`` and ``dur_ns``, the span that it is of ``span_begin_ns`` and ``span_dur_ns``. ``how``:
     ``own``, in the span; ``gap``, in front of it; ``way``, ``piece``, ``last_piece`` and ``hand_off`` come
@@ -45,12 +49,18 @@ def critical_spans(run: RunLike, *, step: int, launch: int, rank: int | None = N
         AnalysisError: the run has no such rank, step or launch.
     """
     counted, scope = Counted(), Selection(None, rank, step)
-    check_scope(run, scope)
-    for graph in launch_graphs(run, scope, counted, {step: [launch]}):
+    sample = launch_sample(run, scope, None)
+    only = {at: [one for one in ids if launch in (None, one)] for at, ids in sample.launches.items()}
+    first = {at: ids[:1] for at, ids in only.items() if ids}
+    if launch is not None and not first:
+        of_step = "this run" if step is None else f"step {step}"
+        raise AnalysisError(f"{of_step} has no launch {launch} that left a stamp")
+    rows: list[dict[str, object]] = []
+    for graph in launch_graphs(run, scope, counted, dict(list(first.items())[:1])):
         path = PathSteps.of(graph, rank)
-        if path is not None:
-            return answer(run, _FIELDS, _rows(run.job_table, path, graph.windows.whole[0]), counted)
-    raise AnalysisError(f"step {step} has no launch {launch} that left a stamp")
+        if path is not None and not rows:
+            rows = _rows(run.job_table, path, graph.windows.whole[0])
+    return answer(run, _FIELDS, rows, counted)
 
 
 def _rows(table: JobTable, path: PathSteps, from_ns: int) -> list[dict[str, object]]:

@@ -173,11 +173,13 @@ class _Step:
 
     def _graph(self, launch: int, mine: Ints, place: Ints, windows: LaunchWindows) -> LaunchGraph:
         axis, table = self.axis, self.run.job_table
+        # Where an offset changes within a span, the span's end may come out before its begin.
+        begin, end = axis.begin[mine], np.maximum(axis.end[mine], axis.begin[mine])
         known = known_jobs(table, self.job[mine])
         made = self.producers.span[mine]
         native = _core.analysis.SpanGraph(
-            begin=axis.begin[mine],
-            end=axis.end[mine],
+            begin=begin,
+            end=end,
             columns={
                 "job": known,
                 "rank": axis.rank[mine],
@@ -202,8 +204,8 @@ class _Step:
             axis.rank[mine].astype(np.int64),
             axis.block[mine].astype(np.int64),
             self.warp[mine],
-            axis.begin[mine],
-            axis.end[mine],
+            begin,
+            end,
             self.producers.tied[mine],
             self._errors(),
         )

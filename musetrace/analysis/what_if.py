@@ -40,7 +40,7 @@ _FIELDS = [
 
 def what_if(
     run: RunLike,
-    changes: Sequence[str],
+    changes: Sequence[str] = (),
     *,
     layer_kind: str | None = None,
     rank: int | None = None,
@@ -58,7 +58,8 @@ def what_if(
       from there has passed; its own time is the shortest that a wait of its job took in the launch behind its
       begin and its producer. A wait whose producer was ready keeps its time. One for a piece of a span
       follows the begin of that span as it did, as the span's time changes;
-    * what takes the pieces of another span: as long behind the end of that span as it did;
+    * what takes the pieces of another span: as long behind the end of that span as it did, unless the wait
+      that it begins behind is gone;
     * a load that went on while what it is for worked waited for room: as long before the end of that work as
       it did, whatever its own time.
 

@@ -255,6 +255,8 @@ class Oracle:
             done = [one for one in self.candidates(wait) if self.spans[one].end <= x.end]
             way = x.end - self.spans[taken].end
             own = self.scaled(min(self.length(span), way), span)
+            if self.spans[wait].job in self.gone:
+                return begin + own
             return max(begin + own, max(self.replayed(("end", one)) for one in done) + self.scaled(way, span))
         return begin + self.scaled(self.length(span), span)
 

@@ -307,7 +307,7 @@ def lengths(
     for step, launch in of:
         mine = [x for x in launches.values() if x.step == step and launch in (None, x.launch)]
         mine = [x for x in mine if launch is not None or (x.step, x.launch) in seen]
-        total += max(when(run, x, "end") for x in mine) - min(when(run, x, "begin") for x in mine)
+        total += max(max(when(run, x, "end") for x in mine) - min(when(run, x, "begin") for x in mine), 0)
     return total
 
 
