@@ -21,6 +21,7 @@ from musetrace.analysis.launches import LAUNCHES
 from musetrace.analysis.observed import Seen, total
 from musetrace.analysis.op_lengths import OP_LENGTHS
 from musetrace.analysis.op_timeline import OP_TIMELINE
+from musetrace.analysis.overlap import OVERLAP
 from musetrace.analysis.question import RunningState, Sums
 from musetrace.analysis.ring_ahead import RING_AHEAD
 from musetrace.analysis.run_like import RunLike
@@ -35,6 +36,7 @@ from musetrace.analysis.selection import (
 from musetrace.analysis.state import State, merged, of_step, squares_of
 from musetrace.analysis.step_sums import STEP_SUMS
 from musetrace.analysis.stops import STOPS
+from musetrace.analysis.utilisation import UTILISATION
 from musetrace.store.cube_store import Columns, CubeCell, CubeFile, CubeStore
 
 QUESTIONS: tuple[Sums, ...] = (
@@ -48,6 +50,8 @@ QUESTIONS: tuple[Sums, ...] = (
     LAUNCHES,
     STEP_SUMS,
     OP_LENGTHS,
+    OVERLAP,
+    UTILISATION,
 )
 
 _THREADS = 2

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,10 @@ from musetrace.analysis.engine_unions import (
     Pieces,
     engines_of_jobs,
 )
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted, Selection, StepSpans, spans_by_step
+from musetrace.analysis.selection import Counted, Selection, StepSpans
+from musetrace.analysis.state import State
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,93 +80,87 @@ def overlap(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    counted, state, engines = Counted(), Overlap(), engines_of_jobs(run)
-    for spans in spans_by_step(run, Selection(layer_kind, rank, step), counted):
-        state = state + Overlap.of(spans, run.blocks, engines)
-    return answer(run, _FIELDS, state.rows(tick_ns(run)), counted)
+    return ask(run, OVERLAP, Selection(layer_kind, rank, step))
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """Sums over launches: of two sets of them they are the sum of both.
+# What is added up over all instances.
+_INSTANCES, _WALL = range(2)
+# Differences of stamps are counted for each state by its place, and for the whole time.
+_PLACE = {state: place for place, state in enumerate(STATES)}
+_WHOLE = len(STATES)
 
-    ``unions_ns`` by set of engines; ``squares`` by state, the sum over launches of the squared number of
-    differences of stamps; ``wall_squares`` the same for the whole time.
-    """
 
-    instances: int = 0
-    wall_ns: int = 0
-    wall_squares: int = 0
-    unions_ns: Mapping[int, int] = field(default_factory=lambda: dict.fromkeys(_SETS, 0))
-    squares: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    engines = engines_of_jobs(run)
+    return [_state(one, EngineUnions.of(one, run.blocks, engines)) for one in spans]
 
-    @classmethod
-    def of(cls, spans: list[StepSpans], blocks: int, engines: npt.NDArray[np.uint8]) -> Overlap:
-        """Those of one step, all ranks together; ``engines`` is ``engines_of_jobs``."""
-        found = [EngineUnions.of(one, blocks, engines) for one in spans]
-        unions = [one.unions(_SETS) for one in found]
-        stamps = _by_launch(spans, found, unions)
-        wall = stamps.pop("")
-        return cls(
-            instances=sum(int(one.instances.sum()) for one in found),
-            wall_ns=sum(int(one.walls @ one.instances) for one in found),
-            wall_squares=int((wall * wall).sum()),
-            unions_ns={key: sum(one[key].length_ns for one in unions) for key in _SETS},
-            squares={state: int((number * number).sum()) for state, number in stamps.items()},
+
+def _state(spans: StepSpans, found: EngineUnions) -> State:
+    state, unions = State(), found.unions(_SETS)
+    state.add("whole", _INSTANCES, sums=int(found.instances.sum()))
+    state.add("whole", _WALL, sums=int(found.walls @ found.instances))
+    for engines, union in unions.items():
+        state.add("union_ns", engines, sums=union.length_ns)
+    for place, stamps in _stamps(found, unions).items():
+        state.add_launches("stamps", place, spans.launch_id, sums=stamps)
+    return state
+
+
+def _stamps(found: EngineUnions, unions: dict[int, Pieces]) -> dict[int, Ints]:
+    """Of how many differences of stamps each state's time is made in each launch, int64[launches]."""
+    of = {engines: union.stamps for engines, union in unions.items()}
+    sets = {state: bits for state, bits in STATES.items() if bits is not None}
+    return {
+        **{_PLACE[state]: sum((of[bit] for bit in _bits(bits)), 0 * of[_L]) for state, bits in sets.items()},
+        _PLACE[WAITING_ONLY]: of[ANY_JOB] + of[ENGINES],
+        _PLACE[NOTHING]: of[ANY_JOB] + found.instances,
+        _WHOLE: found.instances,
+    }
+
+
+def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
+    tick = tick_ns(run)
+    n, wall_ns = state.number("whole", _INSTANCES), state.number("whole", _WALL)
+    of_wall = sum_uncertainty_ns(tick, state.square_of("stamps", _WHOLE))
+    totals = _totals(state, wall_ns)
+    only = _only(totals)
+    rows: list[dict[str, object]] = []
+    for name, place in _PLACE.items() if n else ():
+        off = sum_uncertainty_ns(tick, state.square_of("stamps", place))
+        rows.append(
+            {
+                "state": name,
+                "n": n,
+                "total_ns": totals[name],
+                "total_uncertainty_ns": off,
+                "only_ns": only[name],
+                "mean_ns": (2 * totals[name] + n) // (2 * n),
+                "share": totals[name] / wall_ns if wall_ns else None,
+                "share_uncertainty": share_uncertainty(totals[name], off, wall_ns, of_wall),
+                "only_share": only[name] / wall_ns if wall_ns else None,
+            }
         )
+    return answer(run, _FIELDS, rows, counted)
 
-    def __add__(self, other: Overlap) -> Overlap:
-        """Of both sets of launches, which have none in common."""
-        return Overlap(
-            self.instances + other.instances,
-            self.wall_ns + other.wall_ns,
-            self.wall_squares + other.wall_squares,
-            {key: self.unions_ns[key] + other.unions_ns[key] for key in _SETS},
-            {state: self.squares[state] + other.squares[state] for state in STATES},
-        )
 
-    def rows(self, tick: int | None) -> list[dict[str, object]]:
-        """The answer's rows."""
-        if not self.instances:
-            return []
-        totals, only = self._totals(), self._only()
-        of_wall = sum_uncertainty_ns(tick, self.wall_squares)
-        rows: list[dict[str, object]] = []
-        for state in STATES:
-            off = sum_uncertainty_ns(tick, self.squares[state])
-            rows.append(
-                {
-                    "state": state,
-                    "n": self.instances,
-                    "total_ns": totals[state],
-                    "total_uncertainty_ns": off,
-                    "only_ns": only[state],
-                    "mean_ns": (2 * totals[state] + self.instances) // (2 * self.instances),
-                    "share": totals[state] / self.wall_ns if self.wall_ns else None,
-                    "share_uncertainty": share_uncertainty(totals[state], off, self.wall_ns, of_wall),
-                    "only_share": only[state] / self.wall_ns if self.wall_ns else None,
-                }
-            )
-        return rows
+def _totals(state: State, wall_ns: int) -> dict[str, int]:
+    """The time in which at least a state's engines are at work: from unions, by inclusion-exclusion."""
+    of = {engines: state.number("union_ns", engines) for engines in _SETS}
+    pairs = {pair: sum(of[bit] for bit in _bits(pair)) - of[pair] for pair in (_L | _C, _L | _M, _C | _M)}
+    three = of[ENGINES] - of[_L] - of[_C] - of[_M] + sum(pairs.values())
+    both = {**{bit: of[bit] for bit in (_L, _C, _M)}, **pairs, ENGINES: three}
+    totals = {name: both[bits] for name, bits in STATES.items() if bits is not None}
+    return totals | {WAITING_ONLY: of[ANY_JOB] - of[ENGINES], NOTHING: wall_ns - of[ANY_JOB]}
 
-    def _totals(self) -> dict[str, int]:
-        """The time in which at least a state's engines are at work: from unions, by inclusion-exclusion."""
-        of = self.unions_ns
-        pairs = {pair: sum(of[bit] for bit in _bits(pair)) - of[pair] for pair in (_L | _C, _L | _M, _C | _M)}
-        three = of[ENGINES] - of[_L] - of[_C] - of[_M] + sum(pairs.values())
-        both = {**{bit: of[bit] for bit in (_L, _C, _M)}, **pairs, ENGINES: three}
-        totals = {state: both[bits] for state, bits in STATES.items() if bits is not None}
-        return totals | {WAITING_ONLY: of[ANY_JOB] - of[ENGINES], NOTHING: self.wall_ns - of[ANY_JOB]}
 
-    def _only(self) -> dict[str, int]:
-        """The time in which the engines of a state are at work and no other."""
-        totals = self._totals()
-        only = dict(totals)
-        for state in _from_many_to_one():
-            for other in STATES:
-                if _is_beyond(STATES[other], STATES[state]):
-                    only[state] -= only[other]
-        return only
+def _only(totals: dict[str, int]) -> dict[str, int]:
+    """The time in which the engines of a state are at work and no other."""
+    only = dict(totals)
+    for state in _from_many_to_one():
+        for other in STATES:
+            if _is_beyond(STATES[other], STATES[state]):
+                only[state] -= only[other]
+    return only
 
 
 def _from_many_to_one() -> list[str]:
@@ -183,27 +178,4 @@ def _bits(engines: int) -> list[int]:
     return [bit for bit in (_L, _C, _M) if engines & bit]
 
 
-def _by_launch(
-    spans: list[StepSpans], found: list[EngineUnions], unions: list[dict[int, Pieces]]
-) -> dict[str, Ints]:
-    """How many differences of stamps each state's time has in each launch, ranks together; "" is all time."""
-    ids, places = np.unique(np.concatenate([one.launch_id for one in spans]), return_inverse=True)
-
-    def sums(parts: list[Ints]) -> Ints:
-        total = np.zeros(len(ids), dtype=np.int64)
-        np.add.at(total, places, np.concatenate(parts))
-        return total
-
-    stamps = {key: sums([one[key].stamps for one in unions]) for key in _SETS}
-    instances = sums([one.instances for one in found])
-    of_states = {
-        state: np.sum([stamps[bit] for bit in _bits(bits)], axis=0)
-        for state, bits in STATES.items()
-        if bits is not None
-    }
-    return {
-        **of_states,
-        WAITING_ONLY: stamps[ANY_JOB] + stamps[ENGINES],
-        NOTHING: stamps[ANY_JOB] + instances,
-        "": instances,
-    }
+OVERLAP = Question("overlap", 1, _accumulate, _finish)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,9 @@ from musetrace.analysis.engine_unions import (
     EngineUnions,
     engines_of_jobs,
 )
+from musetrace.analysis.key_sums import KeySums
 from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import (
     Counted,
@@ -26,8 +30,8 @@ from musetrace.analysis.selection import (
     Selection,
     StepSpans,
     chosen_ranks,
-    spans_by_step,
 )
+from musetrace.analysis.state import State
 from musetrace.errors import AnalysisError
 
 Ints = npt.NDArray[np.int64]
@@ -79,12 +83,65 @@ def utilisation(
     """
     if not 1 <= bins <= MAX_BINS:
         raise AnalysisError(f"a launch cannot be cut into {bins} bins; choose 1 to {MAX_BINS:,}")
-    selection, counted, engines = Selection(layer_kind, rank, step), Counted(), engines_of_jobs(run)
-    state = Utilisation.empty(_bin_ns(run, selection, bins), bins)
-    for spans in spans_by_step(run, selection, counted):
-        for one in spans:
-            state = state + Utilisation.of(one, run.blocks, engines, state.bin_ns, bins)
-    return answer(run, _FIELDS, state.rows(), counted)
+    question = UTILISATION
+    if bins != DEFAULT_BINS:
+        question = replace(UTILISATION, finish=partial(_finish, bins=bins))
+    return ask(run, question, Selection(layer_kind, rank, step))
+
+
+def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
+    engines = engines_of_jobs(run)
+    return [_state(EngineUnions.of(one, run.blocks, engines)) for one in spans]
+
+
+def _state(found: EngineUnions) -> State:
+    """Begins and ends by their time: what any bins are made of."""
+    state = State()
+    for engines in _SETS:
+        union = found.union(engines)
+        state.add("begins", engines, union.begin)
+        state.add("ends", engines, union.end)
+    state.add("walls", found.walls, sums=found.instances)
+    return state
+
+
+def _finish(
+    run: RunLike, selection: Selection, state: State, counted: Counted, bins: int = DEFAULT_BINS
+) -> pa.Table:
+    (walls,), instances = state.sum_of("walls", 1).keys, state.sum_of("walls", 1).sums
+    if not len(instances):
+        return answer(run, _FIELDS, [], counted)
+    bin_ns = _bin_ns(run, selection, bins)
+    block_ns = _within(KeySums.of(0, sums=int(instances.sum())), KeySums((walls,), instances), bin_ns, bins)
+    begins, ends = (dict(state.sum_of(name, 2).groups()) for name in ("begins", "ends"))
+    at_work = {
+        engines: _within(begins[engines], ends[engines], bin_ns, bins)
+        if engines in begins
+        else np.zeros(bins, dtype=np.int64)
+        for engines in _SETS
+    }
+    times = {
+        "loads": at_work[LOADS],
+        "compute": at_work[COMPUTE],
+        "communication": at_work[COMMUNICATION],
+        "waiting_only": at_work[ANY_JOB] - at_work[ENGINES],
+        "nothing": block_ns - at_work[ANY_JOB],
+    }
+    rows = [
+        _row(at, bin_ns, int(block_ns[at]), {name: int(of[at]) for name, of in times.items()})
+        for at in range(bins)
+    ]
+    return answer(run, _FIELDS, rows, counted)
+
+
+def _row(at: int, bin_ns: int, block_ns: int, times: dict[str, int]) -> dict[str, object]:
+    return {
+        "begin_ns": at * bin_ns,
+        "end_ns": (at + 1) * bin_ns,
+        "block_ns": block_ns,
+        **{f"{name}_ns": time for name, time in times.items()},
+        **{f"{name}_share": time / block_ns if block_ns else None for name, time in times.items()},
+    }
 
 
 def _bin_ns(run: RunLike, selection: Selection, bins: int) -> int:
@@ -100,87 +157,24 @@ def _bin_ns(run: RunLike, selection: Selection, bins: int) -> int:
     return max(1, -(-(longest or 0) // bins))
 
 
-@dataclass(frozen=True)
-class Utilisation:
-    """Sums over launches, which add up: int64[bins] of all time, and by set of engines int64[sets, bins]."""
-
-    bin_ns: int
-    instances: int
-    block_ns: Ints
-    at_work_ns: Ints
-
-    @classmethod
-    def empty(cls, bin_ns: int, bins: int) -> Utilisation:
-        """Of no launch."""
-        return cls(bin_ns, 0, np.zeros(bins, dtype=np.int64), np.zeros((len(_SETS), bins), dtype=np.int64))
-
-    @classmethod
-    def of(
-        cls, spans: StepSpans, blocks: int, engines: npt.NDArray[np.uint8], bin_ns: int, bins: int
-    ) -> Utilisation:
-        """Of one (rank, step)."""
-        unions = EngineUnions.of(spans, blocks, engines)
-        at_work = [unions.union(engines_of_set) for engines_of_set in _SETS]
-        walls = np.repeat(unions.walls, unions.instances)
-        return cls(
-            bin_ns,
-            int(unions.instances.sum()),
-            _within(np.zeros_like(walls), walls, bin_ns, bins),
-            np.stack([_within(one.begin, one.end, bin_ns, bins) for one in at_work]),
-        )
-
-    def __add__(self, other: Utilisation) -> Utilisation:
-        """Of both sets of launches."""
-        return Utilisation(
-            self.bin_ns,
-            self.instances + other.instances,
-            self.block_ns + other.block_ns,
-            self.at_work_ns + other.at_work_ns,
-        )
-
-    def rows(self) -> list[dict[str, object]]:
-        """The answer's rows; none where there is no instance."""
-        if not self.instances:
-            return []
-        loads, compute, communication, any_engine, any_job = self.at_work_ns
-        columns = {
-            "loads": loads,
-            "compute": compute,
-            "communication": communication,
-            "waiting_only": any_job - any_engine,
-            "nothing": self.block_ns - any_job,
-        }
-        bins = range(len(self.block_ns))
-        return [self._row(at, {name: int(of[at]) for name, of in columns.items()}) for at in bins]
-
-    def _row(self, at: int, times: dict[str, int]) -> dict[str, object]:
-        whole = int(self.block_ns[at])
-        return {
-            "begin_ns": at * self.bin_ns,
-            "end_ns": (at + 1) * self.bin_ns,
-            "block_ns": whole,
-            **{f"{name}_ns": time for name, time in times.items()},
-            **{f"{name}_share": time / whole if whole else None for name, time in times.items()},
-        }
-
-
-def _within(begin: Ints, end: Ints, bin_ns: int, bins: int) -> Ints:
-    """How much of the intervals lies within each bin, int64[bins].
+def _within(begins: KeySums, ends: KeySums, bin_ns: int, bins: int) -> Ints:
+    """How much of some intervals lies within each bin, int64[bins]; their begins and ends by time, counted.
 
     Up to an edge x an interval has ``max(x - begin, 0) - max(x - end, 0)``; the sums of both over all
     intervals come from how many begin before x, and from the sum of these begins.
     """
-    return np.diff(_past(begin, bin_ns, bins) - _past(end, bin_ns, bins))
+    return np.diff(_past(begins, bin_ns, bins) - _past(ends, bin_ns, bins))
 
 
-def _past(times: Ints, bin_ns: int, bins: int) -> Ints:
+def _past(times: KeySums, bin_ns: int, bins: int) -> Ints:
     """The sum of ``max(x - time, 0)`` over some times >= 0, for each edge x of the bins: int64[bins + 1]."""
-    place = np.minimum(times // bin_ns, bins)
-    counts = np.bincount(place, minlength=bins + 1)[:bins]
-    # The sum of times by bin, in whole bins and what is left: floats would round long sums.
-    rests = np.zeros(bins + 1, dtype=np.int64)
-    np.add.at(rests, place, times - place * bin_ns)
-    sums = np.cumsum(counts * np.arange(bins) * bin_ns + rests[:bins])
+    (time,), place = times.keys, np.minimum(times.keys[0] // bin_ns, bins)
+    counts, sums = np.zeros(bins + 1, dtype=np.int64), np.zeros(bins + 1, dtype=np.int64)
+    np.add.at(counts, place, times.sums)
+    np.add.at(sums, place, time * times.sums)
     edges = np.arange(1, bins + 1) * bin_ns
-    found: Ints = np.concatenate([[0], edges * np.cumsum(counts) - sums])
+    found: Ints = np.concatenate([[0], edges * np.cumsum(counts[:bins]) - np.cumsum(sums[:bins])])
     return found
+
+
+UTILISATION = Question("utilisation", 1, _accumulate, _finish)

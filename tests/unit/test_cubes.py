@@ -34,6 +34,8 @@ ASKED: dict[str, Callable[..., pa.Table]] = {
     "idle_after": analysis.idle_after,
     "attribution": analysis.attribution,
     "launches": analysis.launches,
+    "overlap": analysis.overlap,
+    "utilisation": analysis.utilisation,
 }
 OF_ALL_RANKS = ("stops",)  # that cannot be asked about one
 

@@ -14,10 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.engine_unions import engines_of_jobs
-from musetrace.analysis.overlap import Overlap
-from musetrace.analysis.selection import Counted, Selection, spans_by_step, step_spans
-from musetrace.analysis.utilisation import Utilisation
 from musetrace.errors import AnalysisError
 from musetrace.store import open_run
 from tests.slow_reader import CLOCK, STAMPS, launch_rows, read_chunks, read_stamps
@@ -53,20 +49,6 @@ def test_overlap_is_the_oracles_and_every_nanosecond_is_in_one_state(
 def test_utilisation_is_the_oracles(question: tuple[FakeRun, dict[str, Any]], bins: int) -> None:
     run, scope = question
     assert analysis.utilisation(run, **scope, bins=bins).to_pylist() == oracle.utilisation(run, scope, bins)
-
-
-@given(questions())
-@settings(max_examples=50, deadline=None)
-def test_states_of_steps_add_up_in_any_order(question: tuple[FakeRun, dict[str, Any]]) -> None:
-    run, scope = question
-    engines, selection = engines_of_jobs(run), Selection(*scope.values())
-    steps = list(spans_by_step(run, selection, Counted()))
-    forward, backward = Overlap(), Overlap()
-    for at in range(len(steps)):
-        forward = forward + Overlap.of(steps[at], run.blocks, engines)
-        backward = Overlap.of(steps[-1 - at], run.blocks, engines) + backward
-    assert forward.rows(run.tick_ns) == backward.rows(run.tick_ns)
-    assert forward.rows(run.tick_ns) == analysis.overlap(run, **scope).to_pylist()
 
 
 def on(job: int, begin: int, end: int, **more: int) -> Span:
@@ -123,15 +105,14 @@ def test_long_launches_are_added_up_exactly() -> None:
     launches = [Launch(0, 0, at, at, "k", begin, begin + 10**9 + 1, 1) for at, begin in enumerate(begins)]
     loads = [Span(0, 0, x.launch, 0, A_LOAD, x.begin + 3, 10**9 - 4) for x in launches]
     run = FakeRun(launches, loads, 1, (0,))
-    state = Utilisation.empty(333_333_334, 3)
-    for spans in step_spans(run, Selection(), Counted()):
-        state = state + Utilisation.of(spans, 1, engines_of_jobs(run), 333_333_334, 3)
-    assert state.at_work_ns[0].tolist() == [
+    rows = analysis.utilisation(run, bins=3).to_pylist()
+    assert [row["end_ns"] for row in rows] == [333_333_334, 666_666_668, 1_000_000_002]
+    assert [row["loads_ns"] for row in rows] == [
         1000 * 333_333_331,
         1000 * 333_333_334,
         1000 * (999_999_999 - 666_666_668),
     ]
-    assert state.block_ns.tolist() == [1000 * 333_333_334, 1000 * 333_333_334, 1000 * 333_333_333]
+    assert [row["block_ns"] for row in rows] == [1000 * 333_333_334, 1000 * 333_333_334, 1000 * 333_333_333]
 
 
 def test_nothing_to_tell_and_what_cannot_be_asked() -> None:
