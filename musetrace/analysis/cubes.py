@@ -24,6 +24,7 @@ from musetrace.analysis.op_timeline import OP_TIMELINE
 from musetrace.analysis.overlap import OVERLAP
 from musetrace.analysis.question import RunningState, Sums
 from musetrace.analysis.ring_ahead import RING_AHEAD
+from musetrace.analysis.roofline import ROOFLINE
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import (
     Counted,
@@ -52,6 +53,7 @@ QUESTIONS: tuple[Sums, ...] = (
     OP_LENGTHS,
     OVERLAP,
     UTILISATION,
+    ROOFLINE,
 )
 
 _THREADS = 2

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
-from musetrace.analysis.moved_parts import (
-    LAUNCH,
-    PHASE,
-    READS,
-    Part,
-    PartsOfLaunch,
-    parts_of_launch,
-    stops_of,
-)
-from musetrace.analysis.moved_spans import moved_spans
+from musetrace.analysis.key_sums import KeySums
+from musetrace.analysis.moved_parts import JOB, LAUNCH, OP, PHASE, READS, Part
+from musetrace.analysis.question import Question, ask
 from musetrace.analysis.read_ceiling import ReadCeiling, read_ceiling
+from musetrace.analysis.roofline_times import Parts, PartTimes, state_of, times_of
 from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import (
-    Counted,
-    LaunchColumns,
-    Selection,
-    StepSpans,
-    spans_by_step,
-)
-from musetrace.analysis.tally import Tally
+from musetrace.analysis.selection import Counted, Selection, StepSpans
+from musetrace.analysis.state import State
+from musetrace.analysis.value_counts import ValueCounts
 from musetrace.job_bytes import RunBytes
-from musetrace.job_table import JobTable
-
-Ints = npt.NDArray[np.int64]
 
 BYTES_NOTE, CEILING_NOTE, PARTIAL_LAUNCHES = b"bytes_note", b"ceiling_note", b"partial_launches"
 
@@ -112,186 +97,43 @@ def roofline(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
+    declared = RunBytes.of_manifest(run.manifest)
+    question = ROOFLINE
+    if moved is not None and moved != declared:  # what the run keeps is about what it declares
+        accumulate, finish = (partial(one, moved=moved) for one in (_accumulate, _finish))
+        question = replace(ROOFLINE, accumulate=accumulate, finish=finish, is_kept=False)
+    return ask(run, question, Selection(layer_kind, rank, step))
+
+
+def _accumulate(run: RunLike, spans: Sequence[StepSpans], moved: RunBytes | None = None) -> list[State]:
     moved = RunBytes.of_manifest(run.manifest) if moved is None else moved
-    counted, state = Counted(), Roofline(run.job_table, moved)
-    launches: dict[int, LaunchColumns] = {}
-    for spans in spans_by_step(run, Selection(layer_kind, rank, step), counted):
-        for one in spans:
-            if one.rank not in launches:
-                launches[one.rank] = LaunchColumns.of(run.launches(one.rank))
-            state.add(one, launches[one.rank], run.blocks)
+    parts = Parts(run.job_table, moved)
+    return [state_of(one, parts, run.blocks) for one in spans]
+
+
+def _finish(
+    run: RunLike, selection: Selection, state: State, counted: Counted, moved: RunBytes | None = None
+) -> pa.Table:
+    moved = RunBytes.of_manifest(run.manifest) if moved is None else moved
     ceiling = read_ceiling(run.manifest)
-    table = answer(run, _FIELDS, state.rows(tick_ns(run), ceiling), counted)
+    times = times_of(state, Parts(run.job_table, moved))
+    order = {part: at for at, part in enumerate((LAUNCH, PHASE, OP, JOB))}
+    rows = [
+        _row(part, times[part], tick_ns(run), ceiling)
+        for part in sorted(times, key=lambda part: order[part.part])
+    ]
+    table = answer(run, _FIELDS, rows, counted)
     notes = {
         BYTES_NOTE: moved.note.encode(),
         CEILING_NOTE: ceiling.note.encode(),
-        PARTIAL_LAUNCHES: str(state.partial).encode(),
+        PARTIAL_LAUNCHES: str(state.number("partial", 0)).encode(),
     }
     return table.replace_schema_metadata({**table.schema.metadata, **notes})
 
 
-@dataclass
-class _Times:
-    """What was measured of one part."""
-
-    layers: set[int] = field(default_factory=set)
-    elapsed: Tally = field(default_factory=Tally)
-    covered: Tally = field(default_factory=Tally)
-    block_sum: Tally = field(default_factory=Tally)
-    most_pieces: int = 0
-    blocks: int = 0
-
-    def add(self, layers: Ints, covered: Ints, blocks: int, pieces: int = 1) -> None:
-        """Count some launches."""
-        self.layers.update(layers.tolist())
-        self.covered.add(covered)
-        self.most_pieces = max(self.most_pieces, pieces)
-        self.blocks = max(self.blocks, blocks)
-
-    def merge(self, other: _Times) -> None:
-        """Count what another has counted."""
-        self.layers |= other.layers
-        for mine, of in ((self.elapsed, other.elapsed), (self.covered, other.covered)):
-            mine.merge(of)
-        self.block_sum.merge(other.block_sum)
-        self.most_pieces = max(self.most_pieces, other.most_pieces)
-        self.blocks = max(self.blocks, other.blocks)
-
-
-@dataclass
-class Roofline:
-    """Times of the parts of launches, as they come; ``partial`` launches are left out.
-
-    Those of two sets of launches are put together by :meth:`merge`.
-    """
-
-    table: JobTable
-    moved: RunBytes
-    partial: int = 0
-    times: dict[Part, _Times] = field(default_factory=dict)
-    _parts: dict[tuple[int, tuple[int, ...]], PartsOfLaunch] = field(default_factory=dict)
-
-    def add(self, spans: StepSpans, launches: LaunchColumns, blocks: int) -> None:
-        """One (rank, step); ``launches`` are all of the rank's."""
-        places, edges = _places(launches, spans), _stop_ends(spans, self.table)
-        whole = spans.launch_blocks >= spans.launch_grid
-        of_launch: list[PartsOfLaunch | None] = []
-        for at, place in enumerate(places.tolist()):
-            stops = tuple(np.flatnonzero(edges[:, at] >= 0).tolist())
-            parts = self._parts_of(str(launches.kind[place]), int(launches.layer[place]), stops)
-            self.partial += parts is not None and not whole[at]
-            of_launch.append(parts if whole[at] else None)
-        layers = launches.layer[places]
-        moving = self._moving(spans)
-        for level in ("jobs", "ops"):
-            self._add_spans(moving, of_launch, layers, blocks, level)
-        self._add_phases(spans, of_launch, layers, edges)
-
-    def merge(self, other: Roofline) -> None:
-        """Count what another has counted of other launches."""
-        self.partial += other.partial
-        for part, times in other.times.items():
-            self.times.setdefault(part, _Times()).merge(times)
-
-    def _moving(self, spans: StepSpans) -> StepSpans:
-        """The spans of jobs that move bytes in some launch."""
-        names = {name for one in self.moved.launches for name in (*one.jobs, *one.unknown)}
-        return _of_jobs(spans, np.array([job.name in names for job in self.table.jobs], dtype=np.bool_))
-
-    def _parts_of(self, kind: str, layer: int, stops: tuple[int, ...]) -> PartsOfLaunch | None:
-        found = self.moved.of(kind, layer)
-        if found is None:
-            return None
-        key = id(found), stops
-        if key not in self._parts:
-            names = stops_of(self.table)
-            self._parts[key] = parts_of_launch(self.table, found, [names[stop] for stop in stops])
-        return self._parts[key]
-
-    def _add_spans(
-        self,
-        spans: StepSpans,
-        of_launch: Sequence[PartsOfLaunch | None],
-        layers: Ints,
-        blocks: int,
-        level: str,
-    ) -> None:
-        """The parts that are some jobs: of the level ``jobs``, or ``ops``."""
-        numbers: dict[Part, int] = {}
-        part_of = np.full((len(of_launch), len(self.table.jobs)), -1, dtype=np.int64)
-        for launch, parts in enumerate(of_launch):
-            for part, jobs in getattr(parts, level) if parts is not None else ():
-                part_of[launch, list(jobs)] = numbers.setdefault(part, len(numbers))
-        found = moved_spans(spans, part_of[spans.launch, spans.job], blocks)
-        for part, number in numbers.items():
-            mine = found.part == number
-            if not mine.any():
-                continue
-            times = self.times.setdefault(part, _Times())
-            times.add(
-                layers[found.launch[mine]],
-                found.covered[mine],
-                int(found.blocks[mine].max()),
-                int(found.pieces[mine].max()),
-            )
-            times.elapsed.add(found.elapsed[mine])
-            times.block_sum.add(found.block_sum[mine])
-
-    def _add_phases(
-        self, spans: StepSpans, of_launch: Sequence[PartsOfLaunch | None], layers: Ints, edges: Ints
-    ) -> None:
-        """The phases of each launch, and the launch itself."""
-        for launch, parts in enumerate(of_launch):
-            if parts is None:
-                continue
-            wall = int(spans.launch_end[launch] - spans.launch_begin[launch])
-            ends = edges[edges[:, launch] >= 0, launch]
-            lengths: list[tuple[Part | None, int]] = [(parts.launch, wall)]
-            if len(ends):
-                of_phases = np.diff(np.maximum.accumulate(ends), prepend=0, append=wall)
-                lengths += zip(parts.phases, of_phases.tolist(), strict=True)
-            for part, length in lengths:
-                if part is not None:
-                    times = self.times.setdefault(part, _Times())
-                    times.add(layers[[launch]], np.array([length]), int(spans.launch_blocks[launch]))
-
-    def rows(self, tick: int | None, ceiling: ReadCeiling) -> list[dict[str, object]]:
-        """The answer's rows."""
-        order = {part: at for at, part in enumerate((LAUNCH, PHASE, "op", "job"))}
-        parts = sorted(self.times, key=lambda part: order[part.part])
-        return [_row(part, self.times[part], tick, ceiling) for part in parts]
-
-
-def _places(launches: LaunchColumns, spans: StepSpans) -> Ints:
-    """The places of a step's launches among all of its rank, which are sorted by step and launch."""
-    first = int(np.searchsorted(launches.step, spans.step))
-    last = int(np.searchsorted(launches.step, spans.step + 1))
-    places: Ints = first + np.searchsorted(launches.launch[first:last], spans.launch_id)
-    return places
-
-
-def _stop_ends(spans: StepSpans, table: JobTable) -> Ints:
-    """int64[stops, launches]: when the last block is done with each stop, from the launch's begin, or -1."""
-    number = {stop: at for at, stop in enumerate(stops_of(table))}
-    stop_of = np.array([number.get(job.op, -1) for job in table.jobs], dtype=np.int64)
-    at_stops = _of_jobs(spans, stop_of >= 0)
-    launch = at_stops.launch
-    wall = spans.launch_end - spans.launch_begin
-    ends = np.full((len(number), len(wall)), -1, dtype=np.int64)
-    end = np.clip(at_stops.end - spans.launch_begin[launch], 0, wall[launch])
-    np.maximum.at(ends, (stop_of[at_stops.job], launch), end)
-    return ends
-
-
-def _of_jobs(spans: StepSpans, wanted: npt.NDArray[np.bool_]) -> StepSpans:
-    """Some spans; ``wanted`` is bool[jobs]. Jobs that the table does not have are not wanted."""
-    chosen = np.flatnonzero(np.append(wanted, False)[np.minimum(spans.job, len(wanted))])
-    columns = ("begin", "end", "job", "launch", "block", "warp", "iteration")
-    return replace(spans, **{name: getattr(spans, name)[chosen] for name in columns})
-
-
-def _row(part: Part, times: _Times, tick: int | None, ceiling: ReadCeiling) -> dict[str, object]:
-    p10, p50, p90 = times.covered.nearest_rank()
+def _row(part: Part, times: PartTimes, tick: int | None, ceiling: ReadCeiling) -> dict[str, object]:
+    covered = _counts(times.covered)
+    p10, p50, p90 = covered.nearest_rank()
     off = None if tick is None else tick * times.most_pieces
     shortest = None if off is None or p50 is None or p50 <= off else p50 - off
     longest = None if off is None or p50 is None or p50 + off == 0 else p50 + off
@@ -305,7 +147,7 @@ def _row(part: Part, times: _Times, tick: int | None, ceiling: ReadCeiling) -> d
         "op": part.op,
         "way": part.way,
         "layers": sorted(times.layers),
-        "n": times.covered.n,
+        "n": covered.n,
         "blocks": times.blocks,
         "bytes": part.expected,
         "bytes_low": part.low,
@@ -313,12 +155,12 @@ def _row(part: Part, times: _Times, tick: int | None, ceiling: ReadCeiling) -> d
         "bytes_late": part.late,
         "bytes_basis": part.basis,
         "unknown_jobs": list(part.unknown),
-        "elapsed_p50_ns": times.elapsed.nearest_rank((50,))[0] if times.elapsed.n else p50,
+        "elapsed_p50_ns": _counts(times.elapsed).nearest_rank((50,))[0] if times.elapsed else p50,
         "covered_p10_ns": p10,
         "covered_p50_ns": p50,
         "covered_p90_ns": p90,
         "covered_uncertainty_ns": off,
-        "block_sum_p50_ns": times.block_sum.nearest_rank((50,))[0],
+        "block_sum_p50_ns": _counts(times.block_sum).nearest_rank((50,))[0] if times.block_sum else None,
         "bandwidth_gb_s": rate,
         "bandwidth_low_gb_s": low,
         "bandwidth_high_gb_s": high,
@@ -331,3 +173,10 @@ def _row(part: Part, times: _Times, tick: int | None, ceiling: ReadCeiling) -> d
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
+
+
+def _counts(of: Sequence[KeySums]) -> ValueCounts:
+    return ValueCounts.of(KeySums.merged(of))
+
+
+ROOFLINE = Question("roofline", 1, _accumulate, _finish)

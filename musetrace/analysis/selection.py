@@ -77,6 +77,7 @@ class StepSpans:
     warp: Ints  # 255 where the block owns the job
     iteration: Ints  # 0 where jobs have one instance only
     launch_kind: npt.NDArray[Any]  # names
+    launch_layer: Ints
     launch_flagged: Ints  # spans of each launch that were left out
     launch_below_tick: Ints  # sound ones that are shorter than the clock's step
     _made: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -276,6 +277,7 @@ def _load(
         warp=_column(batch, "warp")[keep].astype(np.int64),
         iteration=_iterations(batch)[keep],
         launch_kind=launches.kind,
+        launch_layer=launches.layer,
         launch_flagged=flagged,
         launch_below_tick=below_tick,
     )

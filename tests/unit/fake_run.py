@@ -80,11 +80,13 @@ class FakeRun:
     job_table: JobTable = field(default_factory=small_table)
     tick_ns: int | None = 1
     alignment: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    job_bytes: Sequence[dict[str, Any]] = ()
 
     @property
     def manifest(self) -> dict[str, Any]:
         ranks = [{"rank": rank, "alignment": self.alignment.get(rank)} for rank in self.ranks]
-        return {"clock": {"name": "test", "tick_ns": self.tick_ns}, "ranks": ranks}
+        clock = {"name": "test", "tick_ns": self.tick_ns}
+        return {"clock": clock, "ranks": ranks, "job_bytes": list(self.job_bytes)}
 
     @property
     def losses(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ ASKED: dict[str, Callable[..., pa.Table]] = {
     "launches": analysis.launches,
     "overlap": analysis.overlap,
     "utilisation": analysis.utilisation,
+    "roofline": analysis.roofline,
 }
 OF_ALL_RANKS = ("stops",)  # that cannot be asked about one
 
@@ -60,9 +61,18 @@ def scopes(run: FakeRun) -> Iterator[dict[str, Any]]:
         yield from ({"layer_kind": kind, "rank": rank} for kind in (None, *sorted(kinds)))
 
 
+# Of the jobs of the runs here, in all launches of a kind or in some layers.
+BYTES = [
+    {"kind": "sliding", "layers": None, "jobs": {"a_load": 400, "b_load": [9, 5, 20, 4, ""]}, "unknown": {}},
+    {"kind": "global", "layers": [2], "jobs": {"a_load": 400, "b_send": 7}, "unknown": {"b_load": "why"}},
+    {"kind": "global", "layers": [3, 4], "jobs": {"a_load": 500, "stop1_norm": 3}, "unknown": {}},
+]
+
+
 @given(runs())
 @settings(max_examples=15, deadline=None)
 def test_in_every_scope_the_kept_sums_answer_as_the_spans_do(run: FakeRun) -> None:
+    run = replace(run, job_bytes=BYTES)
     with tempfile.TemporaryDirectory() as folder:
         cubed = Cubed(run, CubeStore(Path(folder) / "cubes", 7))
         keep_cubes(cubed)  # type: ignore[arg-type]

@@ -8,17 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.percentiles import nearest_rank
 from musetrace.analysis.read_ceiling import read_ceiling
-from musetrace.analysis.roofline import Roofline
-from musetrace.analysis.selection import Counted, LaunchColumns, Selection, spans_by_step
-from musetrace.analysis.tally import Tally
 from musetrace.errors import AnalysisError
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
 from musetrace.muse.job_bytes import bytes_of_older_run
@@ -82,24 +77,6 @@ def test_the_roofline_is_the_oracles(
     assert sorted(rows, key=sortable) == sorted(expected, key=sortable)
     order = ["launch", "phase", "op", "job"]
     assert [order.index(row["part"]) for row in rows] == sorted(order.index(row["part"]) for row in rows)
-
-
-@given(questions(), st.lists(launch_bytes, min_size=1, max_size=3))
-@settings(max_examples=50, deadline=None)
-def test_states_of_steps_are_put_together_in_any_order(
-    question: tuple[FakeRun, dict[str, Any]], told: list[LaunchBytes]
-) -> None:
-    run, scope = question
-    moved = RunBytes(tuple(told))
-    whole = Roofline(run.job_table, moved)
-    for steps in reversed(list(spans_by_step(run, Selection(*scope.values()), Counted()))):
-        for one in steps:
-            part = Roofline(run.job_table, moved)
-            part.add(one, LaunchColumns.of(run.launches(one.rank)), run.blocks)
-            whole.merge(part)
-    rows = whole.rows(run.tick_ns, read_ceiling(run.manifest))
-    expected = analysis.roofline(run, **scope, moved=moved).to_pylist()
-    assert sorted(rows, key=sortable) == sorted(expected, key=sortable)
 
 
 def on(job: int, begin: int, end: int, block: int = 0) -> Span:
@@ -201,19 +178,6 @@ def test_the_ceiling_is_the_best_rate_that_was_probed(repository: Path) -> None:
     # 192 KiB in flight: 4.5896 [4.5835 4.5978] TB/s.
     assert ceiling.gb_s == pytest.approx(4589.6, abs=0.1)
     assert (ceiling.p10_gb_s, ceiling.p90_gb_s) == pytest.approx((4583.5, 4597.8), abs=0.1)
-
-
-@given(st.lists(st.lists(st.integers(-50, 50), max_size=30), max_size=6), st.integers(1, 100))
-def test_a_tally_has_the_percentiles_of_all_its_values(parts: list[list[int]], percent: int) -> None:
-    every, one_by_one, merged = np.array(sum(parts, []), dtype=np.int64), Tally(), Tally()
-    for part in parts:
-        of_part = Tally()
-        for tally in (one_by_one, of_part):
-            tally.add(np.array(part, dtype=np.int64))
-        merged.merge(of_part)
-    for tally in (one_by_one, merged):
-        assert tally.n == len(every)
-        assert tally.nearest_rank((percent, 50)) == nearest_rank(every, (percent, 50))
 
 
 @pytest.fixture(scope="module")
