@@ -11,24 +11,12 @@ from musetrace.analysis.answer import tick_ns
 from musetrace.analysis.cubes import states_by_kind
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.state import State
-from musetrace.analysis.step_series import Name, Series
+from musetrace.analysis.step_series import RankSeries, Series
 from musetrace.analysis.step_sums import STEP_SUMS, blocks_of, busy_ops, launches_of
 
 
-@dataclass(frozen=True)
-class BusySeries:
-    """Busy time of every op, by (kind of launch, op): of all ranks, and of each."""
-
-    ops: dict[Name, Series]
-    by_rank: dict[tuple[int, Name], Series]
-
-    def of(self, name: Name, rank: int | None = None) -> Series:
-        """The series of an op that there is; 0 in every step where a rank has none of it."""
-        return self.ops[name] if rank is None else self.by_rank[rank, name]
-
-
-def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> BusySeries:
-    """Busy time of every op.
+def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) -> RankSeries:
+    """Busy time of every op, by (kind of launch, op).
 
     A step's number is the mean, over ranks x launches of the kind x blocks that count (as in ``idle``), of
     the length of the union of the op's compute, send, receive and sync spans on the block; a block that did
@@ -37,7 +25,7 @@ def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) ->
     for each piece of those unions, by the same blocks, in the step where that is most.
     """
     rows, tick = busy_ops(run), tick_ns(run)
-    found = BusySeries({}, {})
+    found = RankSeries()
     for kind, states in states_by_kind(run, STEP_SUMS, ranks, layer_kind).states.items():
         launches = launches_of(states)
         times = {rank: _Times.of(state) for rank, state in states.items()}
@@ -46,7 +34,7 @@ def busy_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) ->
             name = (kind, rows.name_of(row))
             for rank, of in times.items():
                 if rank is None:
-                    found.ops[name] = of.series(row, launches, tick)
+                    found.names[name] = of.series(row, launches, tick)
                 elif of.blocks:
                     found.by_rank[rank, name] = of.series(row, launches, tick)
     return found

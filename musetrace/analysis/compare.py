@@ -13,10 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.busy_series import BusySeries, busy_series
-from musetrace.analysis.difference import DIFFERENCE_FIELDS, Rule, by_step, difference
-from musetrace.analysis.idle_series import BUSY, IDLE, IdleSeries, idle_series
-from musetrace.analysis.observed import Seen
+from musetrace.analysis.compared_numbers import (
+    ONLY_FIELDS,
+    OP_FIELDS,
+    TIME_FIELDS,
+    Numbers,
+    only_rows,
+    op_rows,
+    time_rows,
+)
+from musetrace.analysis.difference import Rule
 from musetrace.analysis.outputs import Outputs, compare_outputs
 from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.saved_time import (
@@ -27,36 +33,12 @@ from musetrace.analysis.saved_time import (
     idle_rows,
     saved_rows,
 )
-from musetrace.analysis.step_series import (
-    GAP,
-    HOST_LAUNCH,
-    LAUNCH,
-    STEP,
-    Name,
-    Series,
-    launch_series,
-    median,
-    op_series,
-)
+from musetrace.analysis.step_series import Name, Series
 from musetrace.analysis.unlike import unlike
 from musetrace.errors import AnalysisError
 
 _DEFAULT = Rule()
 _NAMES_SHOWN = 3
-_WHATS = (STEP, LAUNCH, HOST_LAUNCH, BUSY, IDLE, GAP)
-
-_TIME_FIELDS = [("what", pa.string()), ("of", pa.string()), *DIFFERENCE_FIELDS]
-_OP_FIELDS = [("launch", pa.string()), ("op", pa.string()), ("kind", pa.string()), *DIFFERENCE_FIELDS]
-_ONLY_FIELDS = [
-    ("run", pa.string()),
-    ("launch", pa.string()),
-    ("op", pa.string()),
-    ("kind", pa.string()),
-    ("time_ns", pa.int64()),
-    ("uncertainty_ns", pa.int64()),
-    ("launches", pa.uint32()),
-    ("n", pa.uint64()),
-]
 
 
 @dataclass(frozen=True)
@@ -67,9 +49,9 @@ class Comparison:
     idle time of a block in it. ``ops``: by (kind of launch, op, kind of job), told differences first, by what
     they mean for the step. ``only``: ops of one run. ``busy``: busy time per block and launch of each op;
     ``idle``: idle time per block and launch by cause; ``saved``: what became of saved time. ``outputs`` of
-    the steps. ``warnings``: what is unlike in the runs, a sentence each. ``observed``:
-    the share of what is compared that A and B recorded, at least (``musetrace.analysis.observed``); None
-    without spans. ``ranks`` and ``layer_kind``: what was compared, None for all kinds.
+    the steps. ``warnings``: what is unlike in the runs, a sentence each. ``observed``: the share of what
+    is compared that A and B recorded, at least (``musetrace.analysis.observed``); None without spans.
+    ``ranks`` and ``layer_kind``: what was compared, None for all kinds.
 
     Where a run has no spans (its stamps were off) there are ``times`` and ``outputs`` alone.
     """
@@ -97,20 +79,21 @@ def compare(
         AnalysisError: nothing can be compared, or neither run has that rank or kind of launch.
     """
     ranks = _common_ranks(a, b, rank)
-    of_a, of_b = _Numbers.of(a, ranks, layer_kind), _Numbers.of(b, ranks, layer_kind)
-    times = _times(of_a, of_b, rule)
+    of_a, of_b = Numbers.of(a, ranks, layer_kind), Numbers.of(b, ranks, layer_kind)
+    times = time_rows(of_a, of_b, rule)
     unstamped = _unstamped(of_a, of_b, times, layer_kind)
     if not unstamped:
-        _check_ops(of_a.ops, of_b.ops)
+        _check_ops(of_a.ops.names, of_b.ops.names)
     # A rank that is not seen may be the one on which most differs.
     ranked = () if any(run.losses["missing_ranks"] for run in (a, b)) else ranks
     busy = busy_rows(of_a.busy, of_b.busy, ranked, rule)
     idle = idle_rows(of_a.idle, of_b.idle, ranked, rule)
-    only = [] if unstamped else [*_only("a", of_a.ops, of_b.ops), *_only("b", of_b.ops, of_a.ops)]
+    ops_a, ops_b = of_a.ops.names, of_b.ops.names
+    only = [] if unstamped else [*only_rows("a", ops_a, ops_b), *only_rows("b", ops_b, ops_a)]
     return Comparison(
-        times=_table(times, _TIME_FIELDS),
-        ops=_table(by_step(_differences(of_a.ops, of_b.ops, _OP_FIELDS, rule)), _OP_FIELDS),
-        only=_table(only, _ONLY_FIELDS),
+        times=_table(times, TIME_FIELDS),
+        ops=_table(op_rows(of_a.ops, of_b.ops, ranked, rule), OP_FIELDS),
+        only=_table(only, ONLY_FIELDS),
         busy=_table(busy, BUSY_FIELDS),
         idle=_table(idle, IDLE_FIELDS),
         saved=_table(saved_rows(busy, idle, times), SAVED_FIELDS),
@@ -123,41 +106,9 @@ def compare(
     )
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """What is compared of one run: a number for each step by name."""
-
-    times: dict[Name, Series]
-    ops: dict[Name, Series]
-    busy: BusySeries
-    idle: IdleSeries
-    observed: float | None
-
-    @classmethod
-    def of(cls, run: RunLike, ranks: tuple[int, ...], layer_kind: str | None) -> _Numbers:
-        seen = Seen()
-        times, ops = launch_series(run, ranks, layer_kind), op_series(run, ranks, layer_kind, seen)
-        if not ops:
-            return cls(times, {}, BusySeries({}, {}), IdleSeries(), None)  # without spans all time looks idle
-        busy, idle = busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind)
-        return cls(times, ops, busy, idle, seen.share)
-
-
-def _times(a: _Numbers, b: _Numbers, rule: Rule) -> list[dict[str, Any]]:
-    """The step, then kind by kind; launches as the host sees them stand for those that no stamp tells of."""
-    rows = _differences({**a.times, **a.idle.times}, {**b.times, **b.idle.times}, _TIME_FIELDS, rule)
-    by_device = {row["of"] for row in rows if row["what"] == LAUNCH}
-    kept = [row for row in rows if row["what"] != HOST_LAUNCH or row["of"] not in by_device]
-    kinds = list(dict.fromkeys(row["of"] for row in kept if row["what"] != STEP))
-    return sorted(
-        kept,
-        key=lambda row: (kinds.index(row["of"]) if row["what"] != STEP else -1, _WHATS.index(row["what"])),
-    )
-
-
-def _unstamped(a: _Numbers, b: _Numbers, times: list[dict[str, Any]], layer_kind: str | None) -> list[str]:
+def _unstamped(a: Numbers, b: Numbers, times: list[dict[str, Any]], layer_kind: str | None) -> list[str]:
     """A sentence for each run without a span. Raises AnalysisError where there is no time either."""
-    without = [which for which, of in (("A", a), ("B", b)) if not of.ops]
+    without = [which for which, of in (("A", a), ("B", b)) if not of.ops.names]
     if without and not times:
         where = "" if layer_kind is None else f" in launches of kind {layer_kind!r}"
         raise AnalysisError(f"nothing to compare: {without[0]} has no span{where}")
@@ -189,34 +140,6 @@ def _check_ops(a: Mapping[Name, Series], b: Mapping[Name, Series]) -> None:
 def _listed(names: tuple[object, ...]) -> str:
     shown = ", ".join(map(str, names[:_NAMES_SHOWN]))
     return f"{shown}, ..." if len(names) > _NAMES_SHOWN else shown or "none"
-
-
-def _differences(
-    a: Mapping[Name, Series], b: Mapping[Name, Series], fields: list[tuple[str, pa.DataType]], rule: Rule
-) -> list[dict[str, Any]]:
-    columns = [field for field, _ in fields]
-    return [
-        {**dict(zip(columns, name, strict=False)), **difference(series, b[name], rule)}
-        for name, series in a.items()
-        if name in b
-    ]
-
-
-def _only(run: str, mine: Mapping[Name, Series], other: Mapping[Name, Series]) -> list[dict[str, Any]]:
-    return [
-        {
-            "run": run,
-            "launch": name[0],
-            "op": name[1],
-            "kind": name[2],
-            "time_ns": median(series.step_ns),
-            "uncertainty_ns": series.uncertainty_ns,
-            "launches": series.launches,
-            "n": series.count,
-        }
-        for name, series in mine.items()
-        if name not in other
-    ]
 
 
 def _table(rows: list[dict[str, Any]], fields: list[tuple[str, pa.DataType]]) -> pa.Table:

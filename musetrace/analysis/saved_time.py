@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.busy_series import BusySeries
-from musetrace.analysis.clock_quality import combined_ns, told_apart
-from musetrace.analysis.difference import DIFFERENCE_FIELDS, FASTER, SLOWER, Rule, difference, is_told
+from musetrace.analysis.clock_quality import combined_ns
+from musetrace.analysis.difference import FASTER, SLOWER, Rule
 from musetrace.analysis.idle_series import IdleSeries
-from musetrace.analysis.step_series import Series
-
-_OfRank = Callable[[int | None], Series]
+from musetrace.analysis.rank_difference import RANK_DIFFERENCE_FIELDS, rank_difference
+from musetrace.analysis.step_series import RankSeries
 
 # "About as much": idle time grew by at least so much of what was saved.
 MOST = 0.75
@@ -28,13 +26,10 @@ _GROWN = pa.struct(
     [("cause", pa.string()), ("wait", pa.string()), ("awaits", pa.string()), ("grew_ns", pa.int64())]
 )
 
-_MOST = [("most_rank", pa.uint32()), ("most_difference_ns", pa.int64())]
-
-BUSY_FIELDS = [("launch", pa.string()), ("op", pa.string()), *DIFFERENCE_FIELDS, *_MOST]
+BUSY_FIELDS = [("launch", pa.string()), ("op", pa.string()), *RANK_DIFFERENCE_FIELDS]
 IDLE_FIELDS = [
     *((name, pa.string()) for name in ("launch", "cause", "op", "wait", "awaits")),
-    *DIFFERENCE_FIELDS,
-    *_MOST,
+    *RANK_DIFFERENCE_FIELDS,
 ]
 SAVED_FIELDS = [
     ("launch", pa.string()),
@@ -50,24 +45,25 @@ SAVED_FIELDS = [
 ]
 
 
-def busy_rows(a: BusySeries, b: BusySeries, ranks: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
-    """Busy time per block and launch of each op that both runs have; the last columns as in the idle rows.
+def busy_rows(a: RankSeries, b: RankSeries, ranks: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
+    """Busy time per block and launch of each op that both runs have.
 
-    ``ranks``: of which the one of the most is told; fewer than two for none.
+    ``ranks``: of which the one of the most is told (``rank_difference``); fewer than two for none.
     """
     return [
-        {"launch": name[0], "op": name[1], **_row(partial(a.of, name), partial(b.of, name), ranks, rule)}
-        for name in a.ops
-        if name in b.ops
+        {
+            **{"launch": name[0], "op": name[1]},
+            **rank_difference(partial(a.of, name), partial(b.of, name), ranks, rule),
+        }
+        for name in a.names
+        if name in b.names
     ]
 
 
 def idle_rows(a: IdleSeries, b: IdleSeries, ranks: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
     """Idle time per block and launch by cause, of the kinds of launches that both runs have.
 
-    A cause that one of them does not have is 0 there. ``most_rank`` is the rank on which it differs most, by
-    ``most_difference_ns``; null where there is one rank, or no difference is told, or that one is not told
-    from that of the rank on which it differs least.
+    A cause that one of them does not have is 0 there. ``ranks`` as for the busy rows.
     """
     both = a.nothing.keys() & b.nothing.keys()
     names = [name for name in dict.fromkeys([*a.causes, *b.causes]) if name[0] in both]
@@ -75,29 +71,10 @@ def idle_rows(a: IdleSeries, b: IdleSeries, ranks: Sequence[int], rule: Rule) ->
     return [
         {
             **{field: part or None for (field, _), part in zip(IDLE_FIELDS, name, strict=False)},
-            **_row(partial(a.cause, name), partial(b.cause, name), ranks, rule),
+            **rank_difference(partial(a.cause, name), partial(b.cause, name), ranks, rule),
         }
         for name in sorted(names, key=lambda name: order.index(name[0]))
     ]
-
-
-def _row(a: _OfRank, b: _OfRank, ranks: Sequence[int], rule: Rule) -> dict[str, Any]:
-    """A difference over all ranks, and the rank of the most, where another one's is less for certain."""
-    row: dict[str, Any] = difference(a(None), b(None), rule)
-    if not is_told(row) or len(ranks) < 2:
-        return row
-    of_ranks = {rank: difference(a(rank), b(rank), rule) for rank in ranks}
-    told = {rank: of for rank, of in of_ranks.items() if is_told(of)}
-    if not told:
-        return row
-    most = max(told, key=lambda rank: abs(told[rank]["difference_ns"]))
-    first = told[most]
-    second = min(of_ranks.values(), key=lambda of: abs(of["difference_ns"]))
-    off = combined_ns(first["uncertainty_ns"], second["uncertainty_ns"])
-    outside = first["low_ns"] > second["high_ns"] or first["high_ns"] < second["low_ns"]
-    if outside and told_apart(first["difference_ns"], second["difference_ns"], off):
-        row |= {"most_rank": most, "most_difference_ns": first["difference_ns"]}
-    return row
 
 
 def saved_rows(

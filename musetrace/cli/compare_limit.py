@@ -8,7 +8,7 @@ from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import SLOWER
-from musetrace.analysis.step_series import HOST_LAUNCH, LAUNCH, STEP
+from musetrace.analysis.launch_series import HOST_LAUNCH, LAUNCH, STEP
 
 Named = tuple[tuple[str, ...], dict[str, Any]]
 OUTPUTS = "outputs"

@@ -9,7 +9,7 @@ from typing import Any
 from musetrace.analysis import Comparison
 from musetrace.analysis.difference import is_told
 from musetrace.analysis.idle_series import BUSY, IDLE
-from musetrace.analysis.step_series import LAUNCH, STEP
+from musetrace.analysis.launch_series import LAUNCH, STEP
 from musetrace.cli.compare_blocks import block_rows
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_sentences import (
@@ -78,7 +78,8 @@ def _op_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:
         return []
     names = _names(rows, {"launch": "launch", "op": "op", "kind": "kind"}, screen)
     lines = ["", *wrap(count_sentence(found), screen.width, indent="  ")]
-    return [*lines, *difference_lines(rows, names, screen), *_more_lines(more, "ops", screen)]
+    table = difference_lines(rows, names, screen, most_on=len(found.ranks) > 1)
+    return [*lines, *table, *_more_lines(more, "ops", screen)]
 
 
 def _block_lines(found: Comparison, screen: Screen, every: bool) -> list[str]:

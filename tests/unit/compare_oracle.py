@@ -21,6 +21,12 @@ def middle(values: list[int]) -> int:
     return found
 
 
+def over_ranks(of_ranks: dict[int, list[int]]) -> int:
+    """The mean over ranks of their medians; a half is rounded up."""
+    medians = [middle(values) for values in of_ranks.values()]
+    return math.floor(sum(medians) / len(medians) + 0.5)
+
+
 def ops(run: FakeRun, ranks: list[int]) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Times by step, launches of a step and number of instances, by (kind of launch, op, kind of job)."""
     launches, spans, _ = in_scope(run, None, None, None)
@@ -34,13 +40,13 @@ def ops(run: FakeRun, ranks: list[int]) -> dict[tuple[str, str, str], dict[str, 
     found = {}
     for name in {key[0] for key in edges}:
         mine = {key: ends for key, ends in edges.items() if key[0] == name}
-        by_step = defaultdict(list)
+        by_step: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         per_step: dict[Any, set[int]] = defaultdict(set)
         for (_, (rank, step, launch), _), ends in mine.items():
-            by_step[step].append(max(e for _, e in ends) - min(b for b, _ in ends))
+            by_step[step][rank].append(max(e for _, e in ends) - min(b for b, _ in ends))
             per_step[rank, step].add(launch)
         found[name] = {
-            "times": {step: middle(lengths) for step, lengths in by_step.items()},
+            "times": {step: over_ranks(of_ranks) for step, of_ranks in by_step.items()},
             "launches": middle([len(of) for of in per_step.values()]),
             "n": len(mine),
         }
@@ -51,18 +57,20 @@ def times(run: FakeRun, ranks: list[int]) -> dict[tuple[str, str], Steps]:
     """Lengths of steps, launches and gaps by step."""
     stamped = [x for x in run.all_launches if x.stamped and x.rank in ranks]
     after = {(x.rank, x.step, x.launch): x for x in stamped}
-    pools: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    pools: dict[Any, dict[int, dict[int, list[int]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
     for x in stamped:
-        pools["launch", x.kind][x.step].append(x.end - x.begin)
+        pools["launch", x.kind][x.step][x.rank].append(x.end - x.begin)
         successor = after.get((x.rank, x.step, x.launch + 1))
         if successor is not None:
-            pools["gap", x.kind][x.step].append(successor.begin - x.end)
+            pools["gap", x.kind][x.step][x.rank].append(successor.begin - x.end)
     for rank in ranks:
         for step in run.step_ids(rank):
             ends = [x.end for x in stamped if (x.rank, x.step) == (rank, step)]
-            pools["step", "device"][step].append(max(ends, default=0))
-            pools["step", "host"][step].append(40 + 7 * step)
-    return {name: {step: middle(of) for step, of in steps.items()} for name, steps in pools.items()}
+            pools["step", "device"][step][rank].append(max(ends, default=0))
+            pools["step", "host"][step][rank].append(40 + 7 * step)
+    return {name: {step: over_ranks(of) for step, of in steps.items()} for name, steps in pools.items()}
 
 
 def busy(run: FakeRun, ranks: tuple[int, ...]) -> dict[tuple[str, str], tuple[Steps, int | None]]:
