@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from musetrace import analysis
+from musetrace.analysis.cubes import keep_cubes
 from musetrace.cli.command import EXIT_INCOMPLETE, Command, add_json_option, exit_code_of
 from musetrace.cli.compare_limit import Limit
 from musetrace.cli.compare_markdown import markdown
@@ -76,6 +77,8 @@ class CompareCommand(Command):
         )
         _check_files(args, limit)
         a, b = open_run(args.a), open_run(args.b)
+        for run in (a, b):
+            keep_cubes(run)
         found = analysis.compare(a, b, layer_kind=args.kind, rank=args.rank, rule=rule)
         lines = page(a, b, found, limit, screen, every=args.all)
         text = "" if args.md is None else markdown(str(a.path), str(b.path), found, limit)
