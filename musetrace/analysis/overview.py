@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.answer import answer, spread, spread_fields, tick_ns
+from musetrace.analysis.answer import answer, host_tick_ns, spread, spread_fields, tick_ns
 from musetrace.analysis.launch_counts import launch_key
 from musetrace.analysis.observed import seen_by_rank, total
 from musetrace.analysis.run_like import RunLike
@@ -39,8 +39,8 @@ def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None
     """One row per clock (``device``, ``host``): exact percentiles of a step's length over steps x ranks.
 
     Device: from the step's first time to its last; a step without stamps is not counted.
-    Host: the two times that the program's own clock gave, whose uncertainty is not known. A clock that saw no
-    step has no row.
+    Host: the two times that the program's own clock gave, whose uncertainty is known where the recorder
+    measured that clock's step. A clock that saw no step has no row.
 
     Meaning: what a user of the model feels (host) and what the kernel is answerable for (device). The
     difference is launch and host work before and after. It lies about steps whose last launches were lost
@@ -57,8 +57,7 @@ def step_times(run: RunLike, *, rank: int | None = None, step: int | None = None
         found = [_step_lengths(table, step, first, last) for table in tables]
         number, times = (np.concatenate([one[i] for one in found] or [_NONE]) for i in range(2))
         if len(times):
-            # The host's times are no stamps: their clock's step is not recorded.
-            tick = tick_ns(run) if clock == "device" else None
+            tick = tick_ns(run) if clock == "device" else host_tick_ns(run)
             rows.append({"clock": clock, "n": len(times), **spread("step", times, _sizes(number), tick)})
     columns = {one: LaunchColumns.of(run.launches(one)) for one in ranks}
     return answer(

@@ -107,6 +107,20 @@ def test_step_times_tell_device_and_host_apart() -> None:
     assert [host[name] for name in ("clock", "n", *times)] == ["host", 10, 40, 68, 96, 72]
 
 
+class HostClock(FakeRun):
+    """A run whose recorder measured the host's clock."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return {**super().manifest, "host_tick_ns": 4}
+
+
+def test_host_times_are_as_certain_as_the_hosts_clock_where_that_was_measured() -> None:
+    steps = [Launch(0, step, 0, 0, "sliding", 10, 100 + step, 1) for step in range(10)]
+    device, host = analysis.step_times(HostClock(steps, [], 1, (0,), tick_ns=32)).to_pylist()
+    assert (device["step_uncertainty_ns"], host["step_uncertainty_ns"]) == (32, 4)
+
+
 @pytest.mark.parametrize(
     "question",
     [
