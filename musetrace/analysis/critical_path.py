@@ -121,16 +121,8 @@ def critical_path(
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    scope = Selection(layer_kind, rank, step)
-    counted, of_launches = Counted(), None
-    if sampled is not None:
-        scope, counted, of_launches = sampled.scope, sampled.counted, sampled.of_launches
-    check_scope(run, scope)
-    graphs = launch_graphs(run, scope, counted) if sampled is None else iter(sampled.graphs)
-    paths = _Paths(run.job_table)
-    for path in (_step_paths if whole_steps else _launch_paths)(graphs, scope.rank, paths):
-        paths.add(path)
-    tick, of_n = tick_ns(run), paths.n if of_launches is None else of_launches
+    paths, counted = _all_paths(run, Selection(layer_kind, rank, step), whole_steps, sampled)
+    tick, of_n = tick_ns(run), paths.n if sampled is None else sampled.of_launches
     return CriticalPath(
         parts=answer(run, _PARTS, paths.part_rows(tick, of_n), counted),
         edges=answer(run, _EDGES, paths.edge_rows(tick), counted),
@@ -139,6 +131,22 @@ def critical_path(
         length_ns=paths.length_ns,
         dropped=paths.dropped,
     )
+
+
+def _all_paths(
+    run: RunLike, scope: Selection, whole_steps: bool, sampled: SampledGraphs | None
+) -> tuple[_Paths, Counted]:
+    """The paths of the launches in scope, or of those of a sample."""
+    if sampled is None:
+        counted = Counted()
+        check_scope(run, scope)
+        graphs = launch_graphs(run, scope, counted)
+    else:
+        scope, counted, graphs = sampled.scope, sampled.counted, iter(sampled.graphs)
+    paths = _Paths(run.job_table)
+    for path in (_step_paths if whole_steps else _launch_paths)(graphs, scope.rank, paths):
+        paths.add(path)
+    return paths, counted
 
 
 def _launch_paths(graphs: Iterator[LaunchGraph], rank: int | None, paths: _Paths) -> Iterator[PathSteps]:
