@@ -25,6 +25,7 @@ class Union {
 
     // Whether the last interval may begin a piece of the union of its own.
     bool opened() const { return opened_; }
+    bool is_empty() const { return covered_to_ < 0; }
     // Where the intervals so far end.
     std::int64_t covered_to() const { return std::max<std::int64_t>(covered_to_, 0); }
 

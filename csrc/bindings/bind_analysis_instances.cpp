@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/busy_unions.h"
+#include "analysis/engine_unions.h"
 #include "analysis/idle_behind.h"
 #include "analysis/idle_pieces.h"
 #include "analysis/op_extents.h"
@@ -82,6 +83,24 @@ class Instances {
             analysis::busy_unions(spans_, classes, found);
         }
         return py::make_tuple(covered, pieces, has_own);
+    }
+
+    py::list engine_unions(const Bytes& engine_of_job, const Bytes& sets) const {
+        check_length(engine_of_job, kJobs, "engine_of_job");
+        check_length(sets, sets.size(), "sets");
+        std::vector<analysis::EngineUnion> found;
+        {
+            const std::size_t of_launches = std::size_t(launch_begin_.size()), size = std::size_t(sets.size());
+            const std::uint8_t *of_jobs = engine_of_job.data(), *of_sets = sets.data();
+            const py::gil_scoped_release free;
+            found = analysis::engine_unions(spans_, of_launches, of_jobs, of_sets, size);
+        }
+        py::list unions;
+        for (analysis::EngineUnion& of : found) {
+            unions.append(py::make_tuple(to_array(std::move(of.begin)), to_array(std::move(of.end)),
+                                         to_array(std::move(of.stamps))));
+        }
+        return unions;
     }
 
     py::tuple idle_behind(const Ints& instances, const Ints& row_of_job, std::int64_t rows) const {
@@ -180,6 +199,9 @@ void bind_analysis_instances(py::module_ module) {
              "before it; `first_class` is u8[65536], 3 for none")
         .def("op_unions", &Instances::op_unions, py::arg("row_of_job"), py::arg("rows"),
              "(instance, row, covered_ns, pieces), int64, of each row that an instance has spans of")
+        .def("engine_unions", &Instances::engine_unions, py::arg("engine_of_job"), py::arg("sets"),
+             "(begin, end, stamps), int64, of each set of engines: the pieces of its union, and by launch of how many "
+             "differences of stamps it is made; `engine_of_job` is u8[65536], `sets` u8, a bit for each engine")
         .def("idle_behind", &Instances::idle_behind, py::arg("instances"), py::arg("row_of_job"), py::arg("rows"),
              "(instance, row, behind_ns, idle_ns, differences), int64, of whole launches and behind each busy row");
     module.def(

@@ -17,7 +17,6 @@ from musetrace.analysis.engine_unions import (
     ENGINES,
     LOADS,
     EngineUnions,
-    Pieces,
     engines_of_jobs,
 )
 from musetrace.analysis.question import Question, ask
@@ -92,23 +91,23 @@ _WHOLE = len(STATES)
 
 def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
     engines = engines_of_jobs(run)
-    return [_state(one, EngineUnions.of(one, run.blocks, engines)) for one in spans]
+    return [_state(one, EngineUnions.of(one, run.blocks, engines, _SETS)) for one in spans]
 
 
 def _state(spans: StepSpans, found: EngineUnions) -> State:
-    state, unions = State(), found.unions(_SETS)
+    state = State()
     state.add("whole", _INSTANCES, sums=int(found.instances.sum()))
     state.add("whole", _WALL, sums=int(found.walls @ found.instances))
-    for engines, union in unions.items():
+    for engines, union in found.unions.items():
         state.add("union_ns", engines, sums=union.length_ns)
-    for place, stamps in _stamps(found, unions).items():
+    for place, stamps in _stamps(found).items():
         state.add_launches("stamps", place, spans.launch_id, sums=stamps)
     return state
 
 
-def _stamps(found: EngineUnions, unions: dict[int, Pieces]) -> dict[int, Ints]:
+def _stamps(found: EngineUnions) -> dict[int, Ints]:
     """Of how many differences of stamps each state's time is made in each launch, int64[launches]."""
-    of = {engines: union.stamps for engines, union in unions.items()}
+    of = {engines: union.stamps for engines, union in found.unions.items()}
     sets = {state: bits for state, bits in STATES.items() if bits is not None}
     return {
         **{_PLACE[state]: sum((of[bit] for bit in _bits(bits)), 0 * of[_L]) for state, bits in sets.items()},

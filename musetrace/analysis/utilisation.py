@@ -91,14 +91,13 @@ def utilisation(
 
 def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
     engines = engines_of_jobs(run)
-    return [_state(EngineUnions.of(one, run.blocks, engines)) for one in spans]
+    return [_state(EngineUnions.of(one, run.blocks, engines, _SETS)) for one in spans]
 
 
 def _state(found: EngineUnions) -> State:
     """Begins and ends by their time: what any bins are made of."""
     state = State()
-    for engines in _SETS:
-        union = found.union(engines)
+    for engines, union in found.unions.items():
         state.add("begins", engines, union.begin)
         state.add("ends", engines, union.end)
     state.add("walls", found.walls, sums=found.instances)
