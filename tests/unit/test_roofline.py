@@ -21,7 +21,7 @@ from musetrace.store import Run, open_run
 from tests.slow_reader import STAMPS, read_chunks, read_stamps
 from tests.unit import roofline_oracle as oracle
 from tests.unit.analysis_traces import questions
-from tests.unit.fake_run import SMALL_JOBS, FakeRun, Launch, Span
+from tests.unit.fake_run import SMALL_JOBS, FakeRun, Launch, Span, small_table
 
 A_LOAD, A_COMPUTE, B_LOAD, B_SEND, STOP_WAIT, STOP_NORM = 0, 2, 5, 7, 8, 10
 MOVING = [job.name for job in SMALL_JOBS if job.kind != "wait"]
@@ -123,6 +123,19 @@ def test_phases_reach_from_stop_to_stop_and_count_what_their_ops_read() -> None:
     assert (phase["bytes"], phase["covered_p50_ns"], phase["block_sum_p50_ns"]) == (303, 600, None)
     assert ("phase", "end") not in rows  # the op behind the stop reads nothing
     assert rows["launch", "k"]["bytes"] == 303  # what is sent is not read
+
+
+def test_a_phase_whose_stop_ends_before_the_one_in_front_has_no_length() -> None:
+    """A table with two stops: the second one's wait ends at 300, in another warp, the first one's at 500."""
+    first, second = SMALL_JOBS[STOP_WAIT], replace(SMALL_JOBS[12], name="stop2_wait_ranks", op="stop2")
+    jobs = (SMALL_JOBS[A_LOAD], first, SMALL_JOBS[B_LOAD], second)
+    table = replace(small_table(), jobs=tuple(replace(job, awaits=job.awaits and 0) for job in jobs))
+    spans = [on(0, 0, 100), on(1, 100, 500), on(2, 0, 50), on(3, 200, 300)]
+    run = FakeRun([Launch(0, 0, 0, 0, "k", 0, 1000, 1)], spans, 1, (0,), job_table=table)
+    told = LaunchBytes("k", None, {"a_load": JobBytes.exact(100), "b_load": JobBytes.exact(100)})
+    rows = analysis.roofline(run, moved=RunBytes((told,))).to_pylist()
+    phases = {row["name"]: row["covered_p50_ns"] for row in rows if row["part"] == "phase"}
+    assert phases == {"stop1": 500, "stop2": 0}
 
 
 def test_a_time_that_may_be_none_has_no_highest_bandwidth_and_without_a_tick_there_is_no_interval() -> None:
