@@ -83,17 +83,20 @@ def _add_spans(state: State, spans: StepSpans, entries: Ints, parts: Parts, bloc
 
 def _add_phases(state: State, spans: StepSpans, entries: Ints, ends: Ints) -> None:
     """Lengths of launches and of their phases; a launch goes by the stops that it has."""
-    walls = spans.launch_end - spans.launch_begin
-    for launch in np.flatnonzero(entries >= 0).tolist():
-        entry, wall = int(entries[launch]), int(walls[launch])
-        seen = ends[:, launch] >= 0
-        stops = int((1 << np.flatnonzero(seen)).sum())
-        lengths = np.diff(np.maximum.accumulate(ends[seen, launch]), prepend=0, append=wall)
-        phases = np.arange(len(lengths)) if stops else np.zeros(0, dtype=np.int64)
-        state.add("phase", entry, stops, phases, lengths[: len(phases)])
-        state.add("launch", entry, wall)
-        state.add("launch_blocks", entry, int(spans.launch_blocks[launch]))
-        state.add("phase_layers", entry, stops, int(spans.launch_layer[launch]))
+    launch = np.flatnonzero(entries >= 0)
+    entry, wall = entries[launch], (spans.launch_end - spans.launch_begin)[launch]
+    seen = ends[:, launch] >= 0
+    stops = (1 << np.arange(len(ends))) @ seen.astype(np.int64)
+    state.add("launch", entry, wall)
+    state.add("launch_blocks", entry, spans.launch_blocks[launch])
+    state.add("phase_layers", entry, stops, spans.launch_layer[launch])
+    for having in np.unique(stops[stops > 0]).tolist():
+        alike = stops == having
+        edges = ends[:, launch[alike]][seen[:, alike].any(axis=1)]
+        edges = np.concatenate([np.maximum.accumulate(edges), wall[None, alike]])
+        lengths = np.diff(edges, axis=0, prepend=0)
+        phases = np.repeat(np.arange(len(lengths)), lengths.shape[1])
+        state.add("phase", np.tile(entry[alike], len(lengths)), having, phases, lengths.ravel())
 
 
 @dataclass
