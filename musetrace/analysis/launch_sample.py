@@ -9,7 +9,7 @@ from musetrace.analysis.run_like import RunLike
 from musetrace.analysis.selection import LaunchColumns, Selection, check_scope
 
 # Spans of a graph take about a microsecond each, and a step of several ranks has to be read as a whole.
-MOST_SPANS = 150_000
+MOST_SPANS = 250_000
 MOST_SPANS_READ = 6_000_000
 
 
