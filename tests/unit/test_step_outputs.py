@@ -79,6 +79,7 @@ def test_outputs_are_kept_however_a_kernel_stamps(tmp_path: Path, stamps: str) -
     recorded(tmp_path / "run", [b"a", b"b"], stamps=stamps)
     run = open_run(tmp_path / "run")
     assert (run.verdict, run.steps(0)["output"].to_pylist()) == ("complete", [digest(b"a"), digest(b"b")])
+    assert run.table("steps", step=1)["output"].to_pylist() == [digest(b"b")]
     assert (run.steps(0)["spans"].to_pylist() == [0, 0]) == (stamps == "off")
     assert run.manifest["host_tick_ns"] >= 1
 
@@ -160,6 +161,7 @@ def test_an_index_from_before_outputs_is_read_and_says_that_none_were_kept(
     made = (old / "steps" / "rank-0000.arrow").read_bytes()
     assert "output" not in open_run(old).steps(0).column_names
     assert (old / "steps" / "rank-0000.arrow").read_bytes() == made
+    assert open_run(old).table("steps")["output"].to_pylist() == [None]
     assert compare_outputs(open_run(old), open_run(new), (0,)) == Outputs(0, 0, 0, 0, None)
 
 
