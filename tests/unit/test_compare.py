@@ -56,7 +56,7 @@ def test_medians_differences_and_what_is_in_one_run_are_the_oracles(a: FakeRun, 
 
 
 @given(runs(), runs())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_steps_launches_and_gaps_are_the_oracles(a: FakeRun, b: FakeRun) -> None:
     ranks = [rank for rank in a.ranks if rank in b.ranks]
     assume(set(oracle.ops(a, ranks)) & set(oracle.ops(b, ranks)))
@@ -70,7 +70,7 @@ def test_steps_launches_and_gaps_are_the_oracles(a: FakeRun, b: FakeRun) -> None
 
 
 @given(runs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_busy_time_of_ops_is_the_oracles(run: FakeRun) -> None:
     found = busy_series(run, run.ranks, None)
     expected = oracle.busy(run, run.ranks)
@@ -86,7 +86,7 @@ def test_busy_time_of_ops_is_the_oracles(run: FakeRun) -> None:
 
 
 @given(runs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_idle_time_by_cause_is_the_oracles_and_makes_up_the_launch_with_the_busy_time(run: FakeRun) -> None:
     found = idle_series(run, run.ranks, None)
     for kind in {x.kind for x in run.all_launches}:
@@ -167,7 +167,7 @@ def verdicts(found: analysis.Comparison) -> dict[tuple[str, str], str]:
 
 
 @given(runs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_run_beside_itself_is_nowhere_faster_or_slower(run: FakeRun) -> None:
     assume(oracle.ops(run, list(run.ranks)))
     found = analysis.compare(run, run)
