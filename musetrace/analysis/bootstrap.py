@@ -68,14 +68,22 @@ def _resampled_medians(sample: Values, seed: int) -> Values:
     return np.concatenate(medians)
 
 
-def _values_beyond(count: int) -> int:
+def least_values(confidence: float) -> int:
+    """Of how many values a median has an interval of that confidence.
+
+    Of fewer all lie on one side of it too often: n of them with a chance of 2^(1 - n).
+    """
+    return math.ceil(1 - math.log2(1 - confidence))
+
+
+def _values_beyond(count: int, confidence: float = CONFIDENCE) -> int:
     """How many of ``count`` values may lie beyond each end of an exact interval for their median.
 
-    That many or fewer lie on a given side of the true median with a chance of 2.5 % at most.
+    That many or fewer lie on a given side of the true median with a chance of 2.5 % at most (for 95 %).
     """
     if count > _MOST_FOR_EXACT:
         return count // 2  # the bootstrap alone
-    most, chance = 0.5 * (1 - CONFIDENCE) * 2**count, 0
+    most, chance = 0.5 * (1 - confidence) * 2**count, 0
     for beyond in range(count):
         chance += math.comb(count, beyond)
         if chance > most:
@@ -83,7 +91,9 @@ def _values_beyond(count: int) -> int:
     return 0
 
 
-def median_difference(a: Ints, b: Ints, seed: int = 0) -> tuple[int, int, int]:
+def median_difference(
+    a: Ints, b: Ints, seed: int = 0, confidence: float = CONFIDENCE
+) -> tuple[int, int, int]:
     """The median of ``b`` minus that of ``a``, and its 95 % interval: difference, low end, high end.
 
     Medians are nearest-rank ones, so each is one of the values. The interval is the percentile bootstrap's,
@@ -94,13 +104,14 @@ def median_difference(a: Ints, b: Ints, seed: int = 0) -> tuple[int, int, int]:
         a: int64[n], at least one.
         b: int64[m], at least one.
         seed: of the resampling; swapping ``a`` and ``b`` gives another resampling.
+        confidence: of the interval; each sample needs :func:`least_values` of it.
     """
     first, second = np.sort(a), np.sort(b)
     rng = np.random.default_rng(abs(seed))
     resampled = second[_median_places(second.size, rng)] - first[_median_places(first.size, rng)]
-    low, high = np.percentile(resampled, _TAILS)
-    below_a, median_a, above_a = _exact(first)
-    below_b, median_b, above_b = _exact(second)
+    low, high = np.percentile(resampled, (50 * (1 - confidence), 50 * (1 + confidence)))
+    below_a, median_a, above_a = _exact(first, confidence)
+    below_b, median_b, above_b = _exact(second, confidence)
     difference = median_b - median_a
     low = min(low, difference - math.hypot(median_b - below_b, above_a - median_a))
     high = max(high, difference + math.hypot(above_b - median_b, median_a - below_a))
@@ -119,8 +130,8 @@ def _median_places(count: int, rng: np.random.Generator) -> Ints:
     return places
 
 
-def _exact(ordered: Ints) -> tuple[int, int, int]:
+def _exact(ordered: Ints, confidence: float) -> tuple[int, int, int]:
     """The exact interval of a median between two of the ordered values, and the median in between."""
-    beyond = _values_beyond(ordered.size)
+    beyond = _values_beyond(ordered.size, confidence)
     median = int(ordered[(ordered.size + 1) // 2 - 1])
     return min(int(ordered[beyond]), median), median, max(int(ordered[-1 - beyond]), median)

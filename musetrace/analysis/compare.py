@@ -8,7 +8,7 @@ none of them. Compare two recordings of the same build first: what is told there
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from musetrace.analysis.compared_numbers import (
     OP_FIELDS,
     TIME_FIELDS,
     Numbers,
+    family,
     only_rows,
     op_rows,
     time_rows,
@@ -80,7 +81,8 @@ def compare(
     """
     ranks = _common_ranks(a, b, rank)
     of_a, of_b = Numbers.of(a, ranks, layer_kind), Numbers.of(b, ranks, layer_kind)
-    times = time_rows(of_a, of_b, rule)
+    of_family = replace(rule, family=family(of_a, of_b))
+    times = time_rows(of_a, of_b, of_family)
     unstamped = _unstamped(of_a, of_b, times, layer_kind)
     if not unstamped:
         _check_ops(of_a.ops.names, of_b.ops.names)
@@ -92,7 +94,7 @@ def compare(
     only = [] if unstamped else [*only_rows("a", ops_a, ops_b), *only_rows("b", ops_b, ops_a)]
     return Comparison(
         times=_table(times, TIME_FIELDS),
-        ops=_table(op_rows(of_a.ops, of_b.ops, ranked, rule), OP_FIELDS),
+        ops=_table(op_rows(of_a.ops, of_b.ops, ranked, of_family), OP_FIELDS),
         only=_table(only, ONLY_FIELDS),
         busy=_table(busy, BUSY_FIELDS),
         idle=_table(idle, IDLE_FIELDS),
@@ -102,7 +104,7 @@ def compare(
         observed=(of_a.observed, of_b.observed),
         ranks=ranks,
         layer_kind=layer_kind,
-        rule=rule,
+        rule=of_family,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.busy_series import busy_series
-from musetrace.analysis.difference import DIFFERENCE_FIELDS, Rule, by_step, difference
+from musetrace.analysis.difference import CERTAIN_FIELDS, DIFFERENCE_FIELDS, Rule, by_step, difference
 from musetrace.analysis.idle_series import BUSY, IDLE, IdleSeries, idle_series
 from musetrace.analysis.launch_series import GAP, HOST_LAUNCH, LAUNCH, STEP, launch_series
 from musetrace.analysis.observed import Seen
@@ -21,8 +21,12 @@ from musetrace.analysis.step_series import Name, RankSeries, Series, median
 
 _WHATS = (STEP, LAUNCH, HOST_LAUNCH, BUSY, IDLE, GAP)
 
-TIME_FIELDS = [("what", pa.string()), ("of", pa.string()), *DIFFERENCE_FIELDS]
-OP_FIELDS = [("launch", pa.string()), ("op", pa.string()), ("kind", pa.string()), *RANK_DIFFERENCE_FIELDS]
+TIME_FIELDS = [("what", pa.string()), ("of", pa.string()), *DIFFERENCE_FIELDS, *CERTAIN_FIELDS]
+OP_FIELDS = [
+    *(("launch", pa.string()), ("op", pa.string()), ("kind", pa.string())),
+    *RANK_DIFFERENCE_FIELDS,
+    *CERTAIN_FIELDS,
+]
 ONLY_FIELDS = [
     ("run", pa.string()),
     ("launch", pa.string()),
@@ -54,6 +58,14 @@ class Numbers:
             return cls(times, RankSeries(), RankSeries(), IdleSeries(), None)
         busy, idle = busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind)
         return cls(times, ops, busy, idle, seen.share)
+
+
+def family(a: Numbers, b: Numbers) -> int:
+    """How many rows of times and ops there are."""
+    times = a.times.names.keys() & b.times.names.keys()
+    unseen = {name for name in times if name[0] == HOST_LAUNCH and (LAUNCH, name[1]) in times}
+    pairs = ((a.idle.times, b.idle.times), (a.ops.names, b.ops.names))
+    return len(times - unseen) + sum(len(first.keys() & second.keys()) for first, second in pairs)
 
 
 def time_rows(a: Numbers, b: Numbers, rule: Rule) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.bootstrap import LEAST_VALUES, median_difference
+from musetrace.analysis.bootstrap import CONFIDENCE, LEAST_VALUES, least_values, median_difference
 from musetrace.analysis.clock_quality import combined_ns, told_apart
 from musetrace.analysis.step_series import Series, median
 
@@ -36,12 +36,25 @@ DIFFERENCE_FIELDS = [
 ]
 
 
+# Of the rows of a family, all at once.
+CERTAIN_FIELDS = [("certain_low_ns", pa.int64()), ("certain_high_ns", pa.int64())]
+
+
 @dataclass(frozen=True)
 class Rule:
-    """How verdicts are made: ``band`` is the share of A's time within which both are the same."""
+    """How verdicts are made: ``band`` is the share of A's time within which both are the same.
+
+    ``family`` rows are looked at together; 0: the columns of ``CERTAIN_FIELDS`` are not made.
+    """
 
     band: float = 0.01
     seed: int = 0
+    family: int = 0
+
+    @property
+    def certain(self) -> float:
+        """The confidence of one row's interval with which that of all rows' is 95 % (Bonferroni)."""
+        return 1 - (1 - CONFIDENCE) / max(self.family, 1)
 
 
 def difference(a: Series, b: Series, rule: Rule) -> dict[str, Any]:
@@ -73,7 +86,16 @@ def difference(a: Series, b: Series, rule: Rule) -> dict[str, Any]:
         "share": off / abs(a_ns) if a_ns else None,
         "per_step_ns": off * a.launches,
         "verdict": CANNOT_TELL if min(steps) < LEAST_VALUES else verdict(off, low, high, uncertainty, band),
+        **_certain(a, b, rule),
     }
+
+
+def _certain(a: Series, b: Series, rule: Rule) -> dict[str, int]:
+    """The interval that holds with all others of the family; none where there are too few steps for one."""
+    if not rule.family or min(len(a.step_ns), len(b.step_ns)) < least_values(rule.certain):
+        return {}
+    _, low, high = median_difference(a.step_ns, b.step_ns, rule.seed, rule.certain)
+    return {"certain_low_ns": low, "certain_high_ns": high}
 
 
 def verdict(off: int, low: int, high: int, uncertainty: int | None, band: int | None) -> str:

@@ -44,7 +44,7 @@ class CompareCommand(Command):
             "--fail-over",
             metavar="P%",
             help="exit with 3 when the step, a launch or an op (no wait) is slower by more than this for "
-            "certain: the whole interval lies above it",
+            "certain: the whole interval lies above it, one that holds with those of all rows",
         )
         parser.add_argument(
             "--same-outputs",

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from musetrace.analysis import Comparison
-from musetrace.analysis.bootstrap import LEAST_VALUES
+from musetrace.analysis.bootstrap import LEAST_VALUES, least_values
 from musetrace.analysis.difference import FASTER, SAME, SLOWER, is_told
 from musetrace.analysis.outputs import Outputs
 from musetrace.cli.compare_limit import Limit
@@ -93,9 +93,17 @@ def limit_sentence(found: Comparison, limit: Limit) -> str:
         slower = [" ".join(name) for name in limit.slower(found)]
         certain = f"slower by more than {percent(limit.share)} for certain"
         said.append(f"{certain}: {', '.join(slower)}" if slower else f"nothing is {certain}")
+        least = least_values(found.rule.certain)
+        if _fewest_steps(found) < least:
+            said[-1] += f" (of {found.rule.family} rows none can be, with fewer than {least} steps)"
     if limit.same_outputs:
         said.append(f"outputs must be equal: {outputs_sentence(found.outputs)}")
     return "; ".join(said)
+
+
+def _fewest_steps(found: Comparison) -> int:
+    """Of the run that has fewer."""
+    return max((min(row["steps_a"], row["steps_b"]) for row in found.times.to_pylist()), default=0)
 
 
 def _named(names: list[str]) -> str:

@@ -69,10 +69,17 @@ def _seconds(time_ns: int) -> str:
     return f"{time_ns / 1e9:.9f}"
 
 
+def _all_rows(row: dict[str, Any]) -> str:
+    if row["certain_low_ns"] is None:
+        return "too few steps for an interval of all rows together"
+    return f"of all rows together within {row['certain_low_ns']:+} and {row['certain_high_ns']:+} ns"
+
+
 def sentence(row: dict[str, Any]) -> str:
     """A difference in words, in ns."""
+    off = "not known" if row["uncertainty_ns"] is None else row["uncertainty_ns"]
     return (
         f"{row['verdict']}: {row['a_ns']} ns in A, {row['b_ns']} ns in B, {row['difference_ns']:+} ns "
         f"({percent(row['share'])}), 95 % within {row['low_ns']:+} and {row['high_ns']:+} ns, "
-        f"clocks +- {'not known' if row['uncertainty_ns'] is None else row['uncertainty_ns']} ns"
+        f"{_all_rows(row)}, clocks +- {off} ns"
     )

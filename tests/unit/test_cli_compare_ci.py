@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from musetrace.analysis.difference import Rule, difference
+from musetrace.analysis.step_series import Series
 from musetrace.cli import main
 from musetrace.cli.compare_limit import Limit
 from tests.builders import build_run, launches_from_text, small_table
@@ -41,10 +44,36 @@ def test_the_exit_code_is_3_where_something_is_slower_by_more_than_the_limit(
 
 
 def test_a_limit_is_passed_by_the_whole_interval_and_not_by_its_middle() -> None:
-    row = {"verdict": "slower", "a_ns": 1000, "difference_ns": 40, "low_ns": 20, "high_ns": 60}
+    row = {"verdict": "slower", "a_ns": 1000, "difference_ns": 40, "low_ns": 30, "certain_low_ns": 20}
     assert not Limit(0.02).is_passed(row)
-    assert Limit(0.02).is_passed({**row, "low_ns": 21})
-    assert not Limit(0.02).is_passed({**row, "low_ns": 21, "verdict": "cannot tell"})
+    assert Limit(0.02).is_passed({**row, "certain_low_ns": 21})
+    assert not Limit(0.02).is_passed({**row, "certain_low_ns": 21, "verdict": "cannot tell"})
+    assert not Limit(0.02).is_passed({**row, "certain_low_ns": None})  # too few steps
+
+
+def test_of_few_steps_nothing_passes_a_limit_which_is_said(here: Path, capsys: Out) -> None:
+    # Eight rows: 1 - 0.05 / 8 is more than the 1 - 2^(1 - n) that n steps give up to n = 8.
+    for steps, code in ((8, 0), (9, 3)):
+        build(here / f"few{steps}", seed=4, steps=steps)
+        build(here / f"slow{steps}", norm=22_000, seed=5, steps=steps)
+        runs = (f"few{steps}", f"slow{steps}")
+        page = compare(capsys, *runs, "--fail-over", "2%", "--width", "200", code=code)
+        assert ("(of 8 rows none can be, with fewer than 9 steps)" in page) == (code == 0)
+        rows = json.loads(compare(capsys, *runs, "--json"))["ops"]
+        assert rows[0]["verdict"] == "slower"
+        assert (rows[0]["certain_low_ns"] is None) == (code == 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_many_noisy_ops_none_passes_a_limit_by_chance(seed: int) -> None:
+    """Two hundred ops whose lengths are chance alone: some tell a difference, none for certain."""
+    rng = np.random.default_rng(seed)
+    runs = rng.integers(1000, 1200, size=(2, 200, 20))
+    rows = [
+        difference(*(Series(of, 1, 1, 20) for of in op), Rule(family=200)) for op in zip(*runs, strict=True)
+    ]
+    assert any(row["verdict"] in ("slower", "faster") for row in rows)
+    assert not any(Limit(0.0).is_passed(row) for row in rows)
 
 
 def test_two_recordings_of_one_program_pass_a_limit_of_nothing(here: Path, capsys: Out) -> None:

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.bootstrap import RESAMPLES, _median_places, median_difference
+from musetrace.analysis.bootstrap import RESAMPLES, _median_places, least_values, median_difference
 from musetrace.analysis.busy_series import busy_series
 from musetrace.analysis.difference import verdict
 from musetrace.analysis.idle_series import idle_series
@@ -128,6 +128,23 @@ def test_an_interval_of_few_values_is_the_one_that_both_exact_ones_make() -> Non
     assert (off, low, high) == (10, math.floor(10 - math.hypot(2, 3)), math.ceil(10 + math.hypot(3, 2)))
 
 
+@pytest.mark.parametrize(("confidence", "least"), [(0.5, 2), (0.95, 6), (0.99, 8), (0.9995, 12)])
+def test_so_many_values_are_needed_for_an_interval_of_a_median(confidence: float, least: int) -> None:
+    # All n values lie on one side of their median with a chance of 2 * 0.5^n.
+    assert least_values(confidence) == least
+    assert 2 * 0.5**least <= 1 - confidence + 1e-12 < 2 * 0.5 ** (least - 1)
+
+
+@given(INTS, INTS)
+def test_an_interval_of_more_confidence_is_no_narrower(a: list[int], b: list[int]) -> None:
+    first, second = np.array(a), np.array(b)
+    intervals = [median_difference(first, second, 1, confidence) for confidence in (0.9, 0.95, 0.999)]
+    assert len({off for off, _, _ in intervals}) == 1
+    lows, highs = ([interval[side] for interval in intervals] for side in (1, 2))
+    assert lows == sorted(lows, reverse=True)
+    assert highs == sorted(highs)
+
+
 @pytest.mark.parametrize("count", [1, 2, 7, 10, 101])
 def test_places_of_resampled_medians_have_their_exact_chances(count: int) -> None:
     places = _median_places(count, np.random.default_rng(5))
@@ -160,6 +177,14 @@ def test_a_verdict_is_never_from_less_than_the_clocks(
     if found == "same":
         assert band is not None
         assert all(abs(at) <= band for at in (off - below, off, off + above))
+
+
+def test_the_rule_tells_how_many_rows_there_are() -> None:
+    found = analysis.compare(planted(seed=1, **LENGTHS), planted(seed=2, **LENGTHS))
+    assert found.rule.family == found.times.num_rows + found.ops.num_rows
+    for row in [*found.times.to_pylist(), *found.ops.to_pylist()]:
+        assert row["certain_low_ns"] <= row["low_ns"]
+        assert row["high_ns"] <= row["certain_high_ns"]
 
 
 def verdicts(found: analysis.Comparison) -> dict[tuple[str, str], str]:
