@@ -8,9 +8,10 @@ is not the sum over kinds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 
 from musetrace.analysis.attribution import ATTRIBUTION
 from musetrace.analysis.busy import BLOCK_BUSY
@@ -85,14 +86,11 @@ def make_cubes(run: RunLike, questions: Sequence[Sums]) -> dict[Sums, list[CubeC
         for spans in spans_by_step(run, Selection(), Counted()):
             if _disagree(spans):
                 return {cube.question: [CubeCell({"refused": True})] for cube in cubes}
-            kinds = _by_kind(spans)
-            tasks = [
-                threads.submit(cube.add, run, kind, of_kind)
-                for cube in cubes
-                for kind, of_kind in (kinds.items() if cube.question.by_kind else [(None, spans)])
-            ]
-            for task in tasks:
-                task.result()
+            # Every kind in turn: all that questions make of its spans goes with them.
+            for kind, of_kind in chain([(None, spans)], _by_kind(spans)):
+                mine = [cube for cube in cubes if cube.question.by_kind == (kind is not None)]
+                for task in [threads.submit(cube.add, run, kind, of_kind) for cube in mine]:
+                    task.result()
     return {cube.question: cube.cells() for cube in cubes}
 
 
@@ -106,9 +104,9 @@ def _disagree(spans: Sequence[StepSpans]) -> bool:
     return False
 
 
-def _by_kind(spans: Sequence[StepSpans]) -> dict[str | None, list[StepSpans]]:
-    kinds = dict.fromkeys(kind for one in spans for kind in one.launch_kind.tolist())
-    return {kind: [part for one in spans if (part := one.of_kind(kind)) is not None] for kind in kinds}
+def _by_kind(spans: Sequence[StepSpans]) -> Iterator[tuple[str, list[StepSpans]]]:
+    for kind in dict.fromkeys(kind for one in spans for kind in one.launch_kind.tolist()):
+        yield kind, [part for one in spans if (part := one.of_kind(kind)) is not None]
 
 
 @dataclass
@@ -263,7 +261,7 @@ def _spans_by_kind(run: RunLike, question: Sums, ranks: Collection[int], layer_k
         for one in mine:
             flagged, below = int(one.launch_flagged.sum()), int(one.launch_below_tick.sum())
             counted.add(one.rank, len(one.job), flagged, below)
-        for kind, of_kind in _by_kind(mine).items():
+        for kind, of_kind in _by_kind(mine):
             states = question.accumulate(run, of_kind)
             cells = running.setdefault(str(kind), {None: RunningState()})
             cells[None].add(of_step(states))

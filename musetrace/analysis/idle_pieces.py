@@ -80,6 +80,10 @@ class IdlePieces:
 
 def idle_pieces(spans: StepSpans, blocks: int, classes: KindClasses) -> IdlePieces:
     """Cut the idle time of each block of each launch into pieces of one cause (``idle`` has the rules)."""
+    return spans.made_once("idle pieces", lambda: _idle_pieces(spans, blocks, classes))
+
+
+def _idle_pieces(spans: StepSpans, blocks: int, classes: KindClasses) -> IdlePieces:
     launches = len(spans.launch_id)
     instances = np.flatnonzero(counted_blocks(spans, blocks).T)
     wall = spans.launch_end - spans.launch_begin

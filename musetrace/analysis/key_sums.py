@@ -17,6 +17,8 @@ AnyInts = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 _DENSE_FACTOR = 4
 _DENSE_KEYS = 1 << 16
 _MAX_PACKED = 1 << 62
+# Columns of a span between these are given places of their own, when that saves something.
+_NARROW, _MOST_NARROWED = 64, 1 << 20
 _EXACT_IN_DOUBLES = 1 << 53
 
 
@@ -86,37 +88,65 @@ def _summed(columns: Sequence[Ints], numbers: npt.NDArray[Any], every: int | Non
     values: Ints = numbers.astype(np.int64, copy=False)
     if not len(values):
         return nothing_summed(len(columns))
-    lows = [int(column.min()) for column in columns]
-    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    possible = math.prod(spans)
+    limit = max(_DENSE_KEYS, _DENSE_FACTOR * len(values))
+    places = [_Places.of(column) for column in columns]
+    if math.prod(one.span for one in places) > limit:
+        places = [one.narrowed() for one in places]
+    possible = math.prod(one.span for one in places)
     if possible > _MAX_PACKED:
         return _summed_by_lexsort(columns, values)
-    packed = _packed(columns, lows, spans)
-    if possible <= max(_DENSE_KEYS, _DENSE_FACTOR * len(values)) and _exact_in_doubles(values):
+    packed = _packed(places)
+    if possible <= limit and _exact_in_doubles(values):
         dense = np.bincount(packed, None if every is not None else values, possible).astype(np.int64)
         present = np.flatnonzero(dense)
-        return _without_zeros(
-            _unpacked(present, lows, spans), dense[present] * (1 if every is None else every)
-        )
+        return _without_zeros(_unpacked(present, places), dense[present] * (1 if every is None else every))
     if every is not None:
         packed.sort()  # far quicker than finding the order
         starts = np.flatnonzero(np.diff(packed, prepend=packed[0] - 1))
         numbers_of_key = np.diff(starts, append=len(packed)) * every
-        return _without_zeros(_unpacked(packed[starts], lows, spans), numbers_of_key)
+        return _without_zeros(_unpacked(packed[starts], places), numbers_of_key)
     order = np.argsort(packed)
     packed = packed[order]
     starts = np.flatnonzero(np.diff(packed, prepend=packed[0] - 1))
-    return _without_zeros(_unpacked(packed[starts], lows, spans), np.add.reduceat(values[order], starts))
+    return _without_zeros(_unpacked(packed[starts], places), np.add.reduceat(values[order], starts))
 
 
-def _packed(columns: Sequence[Ints], lows: Sequence[int], spans: Sequence[int]) -> Ints:
+@dataclass(frozen=True)
+class _Places:
+    """A key column as places in ``[0, span)``: of ``values``, or of numbers from ``low`` on."""
+
+    place: Ints
+    span: int
+    low: int
+    values: Ints | None = None
+
+    @classmethod
+    def of(cls, column: Ints) -> _Places:
+        low = int(column.min())
+        return cls(column - low, int(column.max()) - low + 1, low)
+
+    def narrowed(self) -> _Places:
+        """Places for the values that there are alone, where that is quick and makes a difference."""
+        if not _NARROW < self.span <= _MOST_NARROWED:
+            return self
+        present = np.zeros(self.span, dtype=np.bool_)
+        present[self.place] = True
+        values = np.flatnonzero(present)
+        if 2 * len(values) > self.span:
+            return self
+        return _Places((np.cumsum(present) - 1)[self.place], len(values), self.low, values)
+
+    def named(self, place: Ints) -> Ints:
+        """The keys at some places."""
+        return (place if self.values is None else self.values[place]) + self.low
+
+
+def _packed(places: Sequence[_Places]) -> Ints:
     """One number for each key, which grows as keys do."""
-    packed = np.zeros(len(columns[0]), dtype=np.int64)
-    for column, low, span in zip(columns, lows, spans, strict=True):
-        if span > 1:
-            packed *= span
-            packed += column
-            packed -= low
+    packed = places[0].place.copy()
+    for one in places[1:]:
+        packed *= one.span
+        packed += one.place
     return packed
 
 
@@ -125,11 +155,11 @@ def _exact_in_doubles(values: Ints) -> bool:
     return largest * len(values) < _EXACT_IN_DOUBLES
 
 
-def _unpacked(packed: Ints, lows: Sequence[int], spans: Sequence[int]) -> tuple[Ints, ...]:
+def _unpacked(packed: Ints, places: Sequence[_Places]) -> tuple[Ints, ...]:
     columns = []
-    for low, span in zip(reversed(lows), reversed(spans), strict=True):
-        packed, column = np.divmod(packed, span)
-        columns.append(column + low)
+    for one in reversed(places):
+        packed, place = np.divmod(packed, one.span)
+        columns.append(one.named(place))
     return tuple(reversed(columns))
 
 

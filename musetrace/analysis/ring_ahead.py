@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from musetrace import _core
 from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
-from musetrace.analysis.instances import extents
 from musetrace.analysis.key_sums import KeySums
 from musetrace.analysis.question import Question, ask
 from musetrace.analysis.rows import LOADING_KINDS
@@ -94,20 +94,21 @@ def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
 def _state(spans: StepSpans, ops: _Ops, loads: Mapping[int, int], run: RunLike) -> State:
     """One (rank, step); ``loads`` has the number of the op of each load job."""
     state = State()
-    known = spans.job < len(run.job_table.jobs)
-    place, taken = _numbered(spans.launch * run.blocks + spans.block, len(spans.launch_id) * run.blocks)
-    places, launch = len(taken), taken // run.blocks
-    op = np.full(len(spans.job), -1, dtype=np.int64)
-    op[known] = ops.of_job[spans.job[known]]
-    computes = op >= 0
-    begins, ends = (np.full((len(ops.names), places), _ABSENT, dtype=np.int64) for _ in range(2))
-    key = op[computes] * places + place[computes]
-    key, first, last = extents(key, spans.begin[computes], spans.end[computes], begins.size)
-    begins.flat[key], ends.flat[key] = first, last
+    row_of_job = np.full(1 << 16, -1, dtype=np.int64)
+    row_of_job[: len(ops.of_job)] = ops.of_job
+    row_of_job[list(loads)] = len(ops.names) + np.arange(len(loads))
+    row, launch, block, begin, end = _core.analysis.op_extents(
+        spans.columns, run.blocks, row_of_job, len(ops.names) + len(loads)
+    )
+    place, taken = _numbered(launch * run.blocks + block, len(spans.launch_id) * run.blocks)
+    begins, ends = (np.full((len(ops.names), len(taken)), _ABSENT, dtype=np.int64) for _ in range(2))
+    computes = row < len(ops.names)
+    begins[row[computes], place[computes]] = begin[computes]
+    ends[row[computes], place[computes]] = end[computes]
     apart_ns = tick_ns(run) or _NEVER_APART
-    for job, own in loads.items():
-        is_load = np.flatnonzero(spans.job == job)
-        at, load_begin, _ = extents(place[is_load], spans.begin[is_load], spans.end[is_load], places)
+    for number, (job, own) in enumerate(loads.items(), start=len(ops.names)):
+        mine = slice(*np.searchsorted(row, (number, number + 1)).tolist())
+        at, load_begin = place[mine], begin[mine]
         used = begins[own, at] != _ABSENT
         if not used.any():
             continue
@@ -116,7 +117,7 @@ def _state(spans: StepSpans, ops: _Ops, loads: Mapping[int, int], run: RunLike) 
         for way, between in enumerate(_between(load_begin, own, begins[:, at], ends[:, at], apart_ns)):
             state.add("between", job, way, between)
         state.add("during", job, _during(load_begin, begins[:, at], apart_ns))
-        state.add_launches("ahead", job, spans.launch_id[launch[at]])
+        state.add_launches("ahead", job, spans.launch_id[taken[at] // run.blocks])
     return state
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,8 @@ from musetrace.analysis.rows import is_instant
 from musetrace.analysis.run_like import RunLike
 from musetrace.errors import AnalysisError
 
-FLAG_OK = 0
-
 Ints = npt.NDArray[np.int64]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class StepSpans:
     launch_layer: Ints
     launch_flagged: Ints  # spans of each launch that were left out
     launch_below_tick: Ints  # sound ones that are shorter than the clock's step
-    _made: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def columns(self) -> tuple[Ints, ...]:
@@ -90,9 +89,13 @@ class StepSpans:
 
     def by_instance(self, blocks: int) -> Any:
         """The spans by block and launch, as ``_core.analysis.Instances``; made once."""
-        made = self._made.get(blocks)
+        return self.made_once("instances", lambda: _core.analysis.Instances(self.columns, blocks))
+
+    def made_once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What several questions make of these spans; ``name`` says what it is, of a run and these spans."""
+        made: Made | None = self._made.get(name)
         if made is None:
-            made = self._made[blocks] = _core.analysis.Instances(self.columns, blocks)
+            made = self._made[name] = make()
         return made
 
     def of_kind(self, kind: str) -> StepSpans | None:
@@ -247,18 +250,20 @@ def _load(
     run: RunLike, rank: int, step: int, base_ns: int, launches: LaunchColumns, counted: Counted
 ) -> StepSpans:
     batch = run.spans(rank, step)
-    index = np.full(1 << 16, -1, dtype=np.int64)
-    index[launches.launch] = np.arange(len(launches.launch))
-    launch = index[_column(batch, "launch")]
-    sound = (launch >= 0) & (_column(batch, "flag") == FLAG_OK) & (_column(batch, "block") < run.blocks)
-    flagged = _by_launch(launch[~sound & (launch >= 0)], launches)
-    keep: slice | npt.NDArray[np.bool_] = slice(None) if sound.all() else sound
-    begin = _column(batch, "begin")[keep].astype(np.int64)
-    length = _column(batch, "dur")[keep].astype(np.int64)
-    job = _column(batch, "job")[keep].astype(np.int64)
-    launch = launch[keep]
-    short = np.flatnonzero(length < (tick_ns_of(run.manifest.get("clock")) or 0))
-    below_tick = _by_launch(launch[short[~is_instant(run.job_table, job[short])]], launches)
+    place = np.full(1 << 16, -1, dtype=np.int64)
+    place[launches.launch] = np.arange(len(launches.launch))
+    wide = batch.schema.field("begin").type == pa.uint64()
+    read = _core.analysis.sound_spans_wide if wide else _core.analysis.sound_spans
+    names = ("begin", "dur", "job", "launch", "block", "warp", "flag")
+    begin, end, job, launch, block, warp, iteration, flagged, below_tick = read(
+        *(_column(batch, name) for name in names),
+        _column(batch, "iteration") if "iteration" in batch.schema.names else None,
+        place,
+        len(launches.launch),
+        is_instant(run.job_table, np.arange(1 << 16)).view(np.uint8),
+        run.blocks,
+        tick_ns_of(run.manifest.get("clock")) or 0,
+    )
     counted.add(rank, len(begin), int(flagged.sum()), int(below_tick.sum()))
     return StepSpans(
         rank=rank,
@@ -270,29 +275,17 @@ def _load(
         launch_blocks=launches.blocks,
         launch_grid=np.array([run.job_table.blocks_of(kind, run.blocks) for kind in launches.kind], np.int64),
         begin=begin,
-        end=begin + length,
+        end=end,
         job=job,
         launch=launch,
-        block=_column(batch, "block")[keep].astype(np.int64),
-        warp=_column(batch, "warp")[keep].astype(np.int64),
-        iteration=_iterations(batch)[keep],
+        block=block,
+        warp=warp,
+        iteration=iteration,
         launch_kind=launches.kind,
         launch_layer=launches.layer,
         launch_flagged=flagged,
         launch_below_tick=below_tick,
     )
-
-
-def _by_launch(launch: Ints, launches: LaunchColumns) -> Ints:
-    """How many spans are of each launch."""
-    return np.bincount(launch, minlength=len(launches.launch))
-
-
-def _iterations(batch: pa.RecordBatch) -> Ints:
-    if "iteration" in batch.schema.names:
-        values: Ints = _column(batch, "iteration").astype(np.int64)
-        return values
-    return np.zeros(batch.num_rows, dtype=np.int64)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ INDEX_VERSION = "1.0"
 PROBE_KEY = "probe"
 _CRC_KEY = "crc32"
 _TEMPORARY = ".index-"
+# Ranks that are indexed at the same time: what each takes is mostly outside of Python.
+_THREADS = 2
 _META_SECTIONS = (
     "stamps",
     "job_table",
@@ -53,7 +57,9 @@ def index_run(folder: Path) -> dict[str, Any]:
 def index_into(folder: Path, target: Path) -> dict[str, Any]:
     """Index a folder's journals into another folder and return the manifest."""
     found = find_journals(folder)
-    ranks = [(journal, index_journal(journal, target)) for journal in found.journals]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        indexes = threads.map(index_journal, found.journals, repeat(target))
+        ranks = list(zip(found.journals, indexes, strict=True))
     manifest = _manifest(found, ranks, target)
     if (probed := read_kept(folder)) is not None:
         manifest[PROBE_KEY] = probed
