@@ -134,7 +134,7 @@ class SpanGraph {
     WaitJob sort_producers(const LaunchSpans& spans, Place job);
     bool was_ready(Place wait, Place producer, Time tick_ns) const;
     void measure(const LaunchSpans& spans, const std::vector<Place>& waits, WaitJob& of_job, Time tick_ns) const;
-    bool leaves_some(Place wait) const;
+    bool leaves_some(Place wait, Place taker, Place last) const;
     bool is_for_piece(const LaunchSpans& spans, Place wait) const;
     void link_wait(const LaunchSpans& spans, const WaitJob& of_job, Place wait, Time tick_ns);
     void link_ring(Place load, Place wait);

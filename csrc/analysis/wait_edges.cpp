@@ -79,13 +79,13 @@ bool SpanGraph::is_for_piece(const LaunchSpans& spans, Place wait) const {
     return facts(producer).span_class != SpanClass::kLoad || 2 * own_time(wait) >= end_[wait] - begin_[producer];
 }
 
-// Whether what follows a wait takes what the wait did not wait for: a load, or behind a stop what takes twice as long
-// as the quickest of its job, for then it waits itself.
-bool SpanGraph::leaves_some(Place wait) const {
-    const Place next = next_in_lane_[wait];
-    if (next == kNone) return false;
-    if (facts(next).span_class == SpanClass::kLoad) return true;
-    return facts(wait).scope == Scope::kRanks && own_time(next) > 2 * shortest_[static_cast<std::size_t>(job_[next])];
+// Whether what follows a wait, which is not for pieces, waits itself for what ends later: a load does, and behind a
+// stop what takes twice as long as the quickest of its job, or as long as that behind the last of these ends alone.
+bool SpanGraph::leaves_some(Place wait, Place taker, Place last) const {
+    if (facts(taker).span_class == SpanClass::kLoad) return true;
+    const Time quickest = shortest_[static_cast<std::size_t>(job_[taker])];
+    if (facts(wait).scope != Scope::kRanks) return false;
+    return end_[taker] - end_[last] >= quickest || own_time(taker) > 2 * quickest;
 }
 
 // The first k of a group by end are one node: a wait for the last of them is a wait for them all.
@@ -132,7 +132,7 @@ void SpanGraph::link_wait(const LaunchSpans& spans, const WaitJob& of_job, Place
     }
     end.awaited = link_of(of_job.first_link + static_cast<std::size_t>(of_job.place[producer]));
     end.producer = producer;
-    if (leaves_some(wait)) link_stream(spans, of_job, wait);
+    link_stream(spans, of_job, wait);
     if (!was_ready(wait, producer, tick_ns)) {
         end.way = end_[wait] - end_[producer];
         end.own = own;
@@ -158,7 +158,7 @@ void SpanGraph::link_stream(const LaunchSpans& spans, const WaitJob& of_job, Pla
         --at;
     }
     const Place last = list[at];
-    if (end_[last] <= begin_[taker]) return;
+    if (end_[last] <= begin_[taker] || (!spans.under_way[wait] && !leaves_some(wait, taker, last))) return;
     End& end = ends_[taker];
     end.awaited = link_of(of_job.first_link + at);
     end.producer = last;

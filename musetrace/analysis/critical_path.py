@@ -86,12 +86,14 @@ def critical_path(
 
     From the last end the path goes back through the span that ended then. At the begin of a span it goes to
     what ended last before it in its warp (or in the warps of its role, which move in step; for the first span
-    of a warp, in its block). At the end of a wait whose producer was not ready when the wait began it goes to
-    the producer (``attribution`` says which span that is), on whatever block or rank that ran; where the
-    producer was ready the wait's time is its own. What follows a wait for a piece of a span that goes on
-    takes its pieces as they come, and its end comes from the end of that span. The path ends at the first
-    begin of the launch on a rank. Its times follow each other without a hole: the ``total_ns`` of all rows
-    are the launches' lengths exactly.
+    of a warp, or one behind a gap of 2 % of the launch, in its block). At the end of a wait whose producer
+    was not ready when the wait began it goes to the producer (``attribution`` says which span that is), on
+    whatever block or rank that ran; where the producer was ready the wait's time is its own. What follows a
+    wait for a piece of a span that goes on takes its pieces as they come, and its end comes from the end of
+    that span; so does the end of what follows a stop, where it took so long that it must have waited itself
+    (twice as long as the quickest of its job, or as long as that behind the last end that the stop is for).
+    The path ends at the first begin of the launch on a rank. Its times follow each other without a hole: the
+    ``total_ns`` of all rows are the launches' lengths exactly.
 
     ``parts``: one row per op and kind of job on a path, jobs in job-table order. ``kind`` is the job's, or
     ``gap``: from the end of the span before to the begin of one of the op. Rows without an op: ``head``, from

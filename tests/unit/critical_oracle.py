@@ -161,20 +161,24 @@ class Oracle:
             if made is None or self.follows(wait) != span or self.spans[span].begin < self.spans[wait].end:
                 continue
             pieces = self.under_way(wait) and self.kind(made) != "load"
-            if not pieces and (self.under_way(wait) or not self.leaves_some(wait, span)):
+            if not pieces and self.under_way(wait):
                 continue
             done = [one for one in self.candidates(wait) if self.spans[one].end <= self.spans[span].end]
             last = max(done, key=lambda one: self.spans[one].end, default=None)
-            if last is not None and self.spans[last].end > self.spans[span].begin:
+            if last is None or self.spans[last].end <= self.spans[span].begin:
+                continue
+            if pieces or self.leaves_some(wait, span, last):
                 return last
         return None
 
-    def leaves_some(self, wait: int, span: int) -> bool:
-        """Whether what follows a wait for spans that had ended may be for others, too."""
+    def leaves_some(self, wait: int, span: int, last: int) -> bool:
+        """Whether what follows a wait for spans that had ended waits for others, too."""
         job = self.spans[span].job
-        shortest = min(self.length(one) for one in self.every if self.spans[one].job == job)
+        quickest = min(self.length(one) for one in self.every if self.spans[one].job == job)
         is_stop = self.jobs[self.spans[wait].job].scope == "ranks"
-        return self.kind(span) == "load" or (is_stop and self.length(span) > 2 * shortest)
+        behind = self.spans[span].end - self.spans[last].end
+        waited = behind >= quickest or self.length(span) > 2 * quickest
+        return self.kind(span) == "load" or (is_stop and waited)
 
     def room_from(self, load: int) -> int | None:
         """What works on a load while it goes on."""
