@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from musetrace.analysis import tick_ns
-from musetrace.analysis.clock_quality import combined_ns, sum_uncertainty_ns, told_apart
-from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.certainty.clock_quality import combined_ns, sum_uncertainty_ns, told_apart
+from musetrace.analysis.spans.run_like import RunLike
 from musetrace.dashboard.op_state import (
     ALL,
     FIELDS,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from musetrace.analysis.clock_quality import tick_ns_of
-from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.certainty.clock_quality import tick_ns_of
+from musetrace.analysis.spans.run_like import RunLike
 from musetrace.store.losses import LOSS_KINDS
 
 _LONGEST_VALUE = 48

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from musetrace.analysis import below_tick_spans, ignored_spans, op_timeline
-from musetrace.analysis.stops import stop_jobs
+from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.dashboard import ids
 from musetrace.dashboard.choices import Choices
 from musetrace.dashboard.conditions import RecordedRun

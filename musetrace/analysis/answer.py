@@ -9,12 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from musetrace.analysis.clock_quality import mean_uncertainty_ns, mean_uncertainty_of_squares, tick_ns_of
-from musetrace.analysis.observed import NAMES, total
-from musetrace.analysis.percentiles import TENTHS, nearest_rank, rounded_mean
-from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.selection import Counted
-from musetrace.analysis.value_counts import ValueCounts
+from musetrace.analysis.certainty.clock_quality import (
+    mean_uncertainty_ns,
+    mean_uncertainty_of_squares,
+    tick_ns_of,
+)
+from musetrace.analysis.certainty.observed import NAMES, total
+from musetrace.analysis.certainty.percentiles import TENTHS, nearest_rank, rounded_mean
+from musetrace.analysis.kept_sums.value_counts import ValueCounts
+from musetrace.analysis.spans.run_like import RunLike
+from musetrace.analysis.spans.selection import Counted
 
 Ints = npt.NDArray[np.int64]
 
@@ -30,7 +34,7 @@ def answer(
     """A table of ``rows``. Its metadata: ``ignored`` (flagged spans left out), ``below_tick`` (sound spans
     shorter than the clock's step) and ``tick_ns`` (that step); the last two ``unknown`` where the step is.
     ``observed`` is the share of what the answer is about that was recorded (``unknown`` where it is about no
-    launches), ``launches``, ``blocks`` and ``spans`` say ``seen/expected`` (``musetrace.analysis.observed``).
+    launches), ``launches``, ``blocks`` and ``spans`` say ``seen/expected`` (``certainty.observed``).
     """
     tick = tick_ns(run)
     metadata = {

@@ -1,4 +1,4 @@
-"""The command line: ``musetrace VERB ...``. One file per verb, imported when the verb is used."""
+"""The command line: ``musetrace VERB ...``. A file or a folder per verb, imported when the verb is used."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from musetrace import analysis
-from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.spans.run_like import RunLike
 from musetrace.cli.numbers import NOTHING, us
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from musetrace.analysis.clock_quality import grid_ns, tick_ns_of
-from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.certainty.clock_quality import grid_ns, tick_ns_of
+from musetrace.analysis.spans.run_like import RunLike
 from musetrace.cli.output import Screen
 from musetrace.cli.text import fit
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from musetrace import analysis
-from musetrace.analysis.clock_quality import tick_ns_of
+from musetrace.analysis.certainty.clock_quality import tick_ns_of
 from musetrace.cli.alignment_lines import alignment_lines
 from musetrace.cli.clock_lines import seen_tick_ns, tick_text
 from musetrace.cli.command import Command, add_json_option, exit_code_of

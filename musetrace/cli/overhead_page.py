@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from musetrace.analysis.bootstrap import LEAST_VALUES, Interval
+from musetrace.analysis.certainty.bootstrap import LEAST_VALUES, Interval
 from musetrace.cli.conditions import labelled
 from musetrace.cli.numbers import NOTHING, count, size, us
 from musetrace.cli.output import Screen

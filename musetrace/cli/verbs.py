@@ -27,7 +27,9 @@ VERBS = {
         "print how an answer is made and when it lies",
     ),
     "compare": Verb(
-        "musetrace.cli.compare", "CompareCommand", "print what is faster or slower in run B than in run A"
+        "musetrace.cli.compare.command",
+        "CompareCommand",
+        "print what is faster or slower in run B than in run A",
     ),
     "view": Verb("musetrace.cli.view", "ViewCommand", "show a run in the browser"),
     "overhead": Verb(

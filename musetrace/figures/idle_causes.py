@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from musetrace.analysis.findings import IDLE_CAUSE
+from musetrace.analysis.priorities.findings import IDLE_CAUSE
 from musetrace.figures.axes import left_margin_px, time_axis
 from musetrace.figures.theme import KindStyle, Theme, template, theme
 from musetrace.figures.wording import US, exact_ns, plus_minus, shown

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis import tick_ns
-from musetrace.analysis.rank_clocks import RankTimes, alignment_error_ns, rank_times
-from musetrace.analysis.rows import is_instant, op_and_kind
-from musetrace.analysis.run_like import RunLike
+from musetrace.analysis.certainty.rank_clocks import RankTimes, alignment_error_ns, rank_times
+from musetrace.analysis.spans.rows import is_instant, op_and_kind
+from musetrace.analysis.spans.run_like import RunLike
 from musetrace.errors import AnalysisError
 from musetrace.job_table import JobTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from musetrace.analysis.clock_quality import combined_ns
+from musetrace.analysis.certainty.clock_quality import combined_ns
 
 US = 1_000.0  # ns in one us
 _LONGEST_NAME = 60

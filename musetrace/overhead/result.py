@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from musetrace.analysis.bootstrap import CONFIDENCE, RESAMPLES, Interval, bootstrap_median
+from musetrace.analysis.certainty.bootstrap import CONFIDENCE, RESAMPLES, Interval, bootstrap_median
 from musetrace.overhead.clocks import Clock
 from musetrace.overhead.machine_code import CodeComparison
 from musetrace.overhead.stamp_count import StampCount

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.analysis.bootstrap import LEAST_VALUES, Interval, Values
+from musetrace.analysis.certainty.bootstrap import LEAST_VALUES, Interval, Values
 
 _LEAST_TIME = 1.0
 

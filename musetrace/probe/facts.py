@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.certainty.percentiles import nearest_rank
 
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int64] | Sequence[float] | Sequence[int]
 

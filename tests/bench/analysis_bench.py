@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from musetrace import analysis
-from musetrace.analysis.cubes import keep_cubes
+from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.store import open_run
 from musetrace.store.cube_store import CUBES
 from musetrace.store.index import index_run

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from musetrace import _core, _cuda
 from musetrace.abi import StampLayout
-from musetrace.analysis.bootstrap import bootstrap_median
+from musetrace.analysis.certainty.bootstrap import bootstrap_median
 from musetrace.muse.config import MuseConfig, preset
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import shape_of

@@ -9,7 +9,7 @@ import pytest
 from decode_run import build_decode_run
 
 from musetrace.analysis import op_timeline
-from musetrace.analysis.stops import stop_jobs
+from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.dashboard.choices import Choices
 from musetrace.dashboard.op_state import OpState
 from musetrace.figures.block_lanes import block_lanes_figure

@@ -10,7 +10,7 @@ import pytest
 
 import musetrace
 from musetrace.analysis import compare
-from musetrace.analysis.outputs import Outputs, compare_outputs
+from musetrace.analysis.comparing.outputs import Outputs, compare_outputs
 from musetrace.cli import main
 from musetrace.muse.decode import DecodeOptions, record_decode, synthetic_prompt
 from musetrace.muse.device import TOKENS, LaunchTimeoutError

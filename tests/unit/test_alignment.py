@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musetrace.analysis.rank_clocks import RankTimes
+from musetrace.analysis.certainty.rank_clocks import RankTimes
 from musetrace.errors import DeviceError
 from musetrace.record.host_clock import host_clock
 from musetrace.record.peer_clock import offset_of

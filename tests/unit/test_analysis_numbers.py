@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musetrace.analysis.instances import extents
-from musetrace.analysis.intervals import newly_covered, sorted_axis
-from musetrace.analysis.percentiles import nearest_rank
+from musetrace.analysis.certainty.percentiles import nearest_rank
+from musetrace.analysis.spans.instances import extents
+from musetrace.analysis.spans.intervals import newly_covered, sorted_axis
 from musetrace.errors import AnalysisError
 from tests.unit import analysis_oracle as oracle
 

@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from musetrace.analysis.difference import Rule, difference
-from musetrace.analysis.step_series import Series
+from musetrace.analysis.comparing.difference import Rule, difference
+from musetrace.analysis.comparing.step_series import Series
 from musetrace.cli import main
-from musetrace.cli.compare_limit import Limit
+from musetrace.cli.compare.limit import Limit
 from tests.builders import build_run, launches_from_text, small_table
 from tests.unit.compared_runs import BLOCKS, build, compare, text_of
 

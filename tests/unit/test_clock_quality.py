@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.clock_quality import (
+from musetrace.analysis.certainty.clock_quality import (
     combined_ns,
     grid_ns,
     mean_uncertainty_ns,
@@ -22,7 +22,7 @@ from musetrace.analysis.clock_quality import (
     tick_ns_of,
     told_apart,
 )
-from musetrace.analysis.intervals import newly_covered, opens_piece
+from musetrace.analysis.spans.intervals import newly_covered, opens_piece
 from tests.unit import analysis_oracle as oracle
 from tests.unit.fake_run import SMALL_JOBS, FakeRun, Launch, Span
 

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.bootstrap import RESAMPLES, _median_places, least_values, median_difference
-from musetrace.analysis.busy_series import busy_series
-from musetrace.analysis.difference import verdict
-from musetrace.analysis.idle_series import idle_series
+from musetrace.analysis.certainty.bootstrap import RESAMPLES, _median_places, least_values, median_difference
+from musetrace.analysis.comparing.busy_series import busy_series
+from musetrace.analysis.comparing.difference import verdict
+from musetrace.analysis.comparing.idle_series import idle_series
 from musetrace.errors import AnalysisError
 from tests.unit import compare_oracle as oracle
 from tests.unit.analysis_traces import runs

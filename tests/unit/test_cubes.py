@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 
 from musetrace import analysis
-from musetrace.analysis.cubes import QUESTIONS, keep_cubes, states_by_kind
-from musetrace.analysis.op_lengths import OP_LENGTHS
-from musetrace.analysis.state import State
-from musetrace.analysis.step_sums import STEP_SUMS
+from musetrace.analysis.kept_sums.cubes import QUESTIONS, keep_cubes, states_by_kind
+from musetrace.analysis.kept_sums.op_lengths import OP_LENGTHS
+from musetrace.analysis.kept_sums.state import State
+from musetrace.analysis.kept_sums.step_sums import STEP_SUMS
 from musetrace.store import Run, open_run
 from musetrace.store.cube_store import CubeStore
 from tests.builders import build_run_from_text, small_table

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from musetrace import analysis
-from musetrace.analysis.findings import IDLE_AFTER, IDLE_CAUSE, WHAT_IF
-from musetrace.analysis.gains import Gain, best_gains
-from musetrace.analysis.late import late_of
+from musetrace.analysis.priorities.findings import IDLE_AFTER, IDLE_CAUSE, WHAT_IF
+from musetrace.analysis.priorities.gains import Gain, best_gains
+from musetrace.analysis.priorities.late import late_of
 from musetrace.errors import AnalysisError
 from musetrace.job_table import KernelShape
 from tests.unit import idle_oracle

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from musetrace.analysis import block_busy, op_timeline, ring_ahead, stops
-from musetrace.analysis.overview import launch_times
+from musetrace.analysis.timeline.overview import launch_times
 from musetrace.cli import main
 from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run

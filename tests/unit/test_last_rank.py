@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.last_rank import may_be_last
-from musetrace.analysis.rank_clocks import RankTimes
+from musetrace.analysis.certainty.rank_clocks import RankTimes
+from musetrace.analysis.gaps.last_rank import may_be_last
 from tests.unit.fake_run import FakeRun, Launch, Span
 
 SEND, WAIT = 7, 8

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musetrace.analysis.bootstrap import RESAMPLES, Interval, bootstrap_median
+from musetrace.analysis.certainty.bootstrap import RESAMPLES, Interval, bootstrap_median
 from musetrace.overhead.schedule import abba_blocks
 from musetrace.overhead.statistics import paired, verdict_of
 

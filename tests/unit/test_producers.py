@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musetrace.analysis.producers import NO_TIME, matches
-from musetrace.analysis.rank_clocks import rank_times
-from musetrace.analysis.selection import Counted, Selection, spans_by_step
-from musetrace.analysis.step_axis import StepAxis
-from musetrace.analysis.wait_jobs import narrowest_scope, wait_jobs
+from musetrace.analysis.certainty.rank_clocks import rank_times
+from musetrace.analysis.gaps.producers import NO_TIME, matches
+from musetrace.analysis.gaps.wait_jobs import narrowest_scope, wait_jobs
+from musetrace.analysis.spans.selection import Counted, Selection, spans_by_step
+from musetrace.analysis.spans.step_axis import StepAxis
 from tests.unit.analysis_traces import questions
 from tests.unit.fake_run import FakeRun
 

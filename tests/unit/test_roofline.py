@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.read_ceiling import read_ceiling
+from musetrace.analysis.engines.read_ceiling import read_ceiling
 from musetrace.errors import AnalysisError
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
 from musetrace.muse.job_bytes import bytes_of_older_run

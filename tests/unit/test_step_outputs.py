@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import musetrace
-from musetrace.analysis.outputs import Outputs, compare_outputs
+from musetrace.analysis.comparing.outputs import Outputs, compare_outputs
 from musetrace.muse.engine import Engine
 from musetrace.record.recorder import Recorder
 from musetrace.step_output import output_of

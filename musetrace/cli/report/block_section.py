@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.clock_quality import share_uncertainty, told_apart
+from musetrace.analysis.certainty.clock_quality import share_uncertainty, told_apart
 from musetrace.cli.numbers import count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from musetrace.analysis.cubes import keep_cubes
+from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
 from musetrace.cli.report.answers import Answers, Scope

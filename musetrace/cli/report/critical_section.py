@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.clock_quality import combined_ns, places
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Sentence, Table

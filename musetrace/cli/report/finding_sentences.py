@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from musetrace.analysis.findings import IDLE_CAUSE
+from musetrace.analysis.priorities.findings import IDLE_CAUSE
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import bounded_us, decimals_for, percent, us
 from musetrace.cli.output import Screen

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.findings import IDLE_AFTER, IDLE_CAUSE, WHAT_IF
-from musetrace.analysis.gains import FASTER, GONE
-from musetrace.analysis.what_if import FASTER_PERCENT
+from musetrace.analysis.paths.what_if import FASTER_PERCENT
+from musetrace.analysis.priorities.findings import IDLE_AFTER, IDLE_CAUSE, WHAT_IF
+from musetrace.analysis.priorities.gains import FASTER, GONE
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Block, Ranking, Sentence
 from musetrace.cli.report.finding_sentences import (

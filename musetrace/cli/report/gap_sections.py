@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.clock_quality import combined_ns, places
-from musetrace.analysis.idle_after import gathering
+from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.gaps.idle_after import gathering
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen

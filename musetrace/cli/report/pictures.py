@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from musetrace.analysis.critical_spans import critical_spans
-from musetrace.analysis.run_like import RunLike
-from musetrace.analysis.stops import stop_jobs
+from musetrace.analysis.gaps.stops import stop_jobs
+from musetrace.analysis.paths.critical_spans import critical_spans
+from musetrace.analysis.spans.run_like import RunLike
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.report.answers import Answers
 from musetrace.cli.report.document import Picture

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from musetrace import analysis
-from musetrace.analysis.findings import Evidence, findings_from
+from musetrace.analysis.priorities.findings import Evidence, findings_from
 from musetrace.cli.alignment_lines import alignment_sentence
 from musetrace.cli.observed_note import observed_note
 from musetrace.cli.output import Screen

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.roofline import BYTES_NOTE, CEILING_NOTE, PARTIAL_LAUNCHES
+from musetrace.analysis.engines.roofline import BYTES_NOTE, CEILING_NOTE, PARTIAL_LAUNCHES
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent, size, us
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Sentence, Table

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.percentiles import TENTHS
+from musetrace.analysis.certainty.percentiles import TENTHS
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Block, Sentence, Table

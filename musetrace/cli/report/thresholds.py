@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from musetrace.analysis.outlier_steps import THRESHOLD
+from musetrace.analysis.timeline.outlier_steps import THRESHOLD
 from musetrace.errors import UsageError
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.clock_quality import combined_ns, places
-from musetrace.analysis.percentiles import TENTHS
+from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.percentiles import TENTHS
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Table

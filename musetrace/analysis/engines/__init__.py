@@ -1,0 +1,1 @@
+"""Loads, compute and communication beside each other, and how fast bytes move."""

@@ -1,0 +1,1 @@
+"""What blocks that do not work wait for, and who was late."""

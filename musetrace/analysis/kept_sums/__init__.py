@@ -1,0 +1,1 @@
+"""Answers made of sums that merge, which the index keeps."""

@@ -1,0 +1,1 @@
+"""From a run to arrays of spans: scopes, axes, rows of answers."""

@@ -1,0 +1,1 @@
+"""When things run: ops, blocks, launches, steps."""

@@ -1,0 +1,1 @@
+"""``musetrace compare``: two runs beside each other, as text, Markdown, a JUnit suite or JSON."""
