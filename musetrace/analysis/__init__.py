@@ -23,6 +23,7 @@ from musetrace.analysis.comparing.difference import Rule
 from musetrace.analysis.engines.overlap import overlap
 from musetrace.analysis.engines.roofline import roofline
 from musetrace.analysis.engines.utilisation import utilisation
+from musetrace.analysis.gaps.arrivals import arrivals
 from musetrace.analysis.gaps.attribution import attribution
 from musetrace.analysis.gaps.idle import idle
 from musetrace.analysis.gaps.idle_after import idle_after
@@ -49,6 +50,7 @@ __all__ = [
     "RunLike",
     "SampledGraphs",
     "alignment_error_ns",
+    "arrivals",
     "attribution",
     "below_tick_spans",
     "block_busy",

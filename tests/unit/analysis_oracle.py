@@ -248,6 +248,58 @@ def stops(run: FakeRun, kind: str | None, step: int | None) -> tuple[list[dict[s
     return rows, ignored
 
 
+def arrivals(
+    run: FakeRun, kind: str | None, rank: int | None, step: int | None
+) -> tuple[list[dict[str, Any]], int]:
+    _, spans, ignored = in_scope(run, kind, None, step)
+    ends: dict[tuple[int, int], dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    for x in spans:
+        if x.job == 7:  # b_send, which stop1_wait_ranks awaits
+            blocks = ends[x.step, x.launch][x.rank]
+            blocks[x.block] = max(blocks.get(x.block, -1), run.base_ns(x.rank, x.step) + x.begin + x.dur)
+    others = len(run.ranks) > 1 and not run.missing and not not_aligned(run)
+    rows = []
+    for one in run.ranks if rank is None else [rank]:
+        spreads, early, leads, last, tied = [], [], [], Counter[int](), 0
+        for key, by_rank in sorted(ends.items()):
+            if one not in by_rank:
+                continue
+            arrived = by_rank[one]
+            latest = max(arrived.values())
+            spreads.append((latest - min(arrived.values()), key))
+            early += [(latest - end, key) for end in arrived.values()]
+            late = [block for block, end in arrived.items() if latest - end < max(run.tick_ns or 0, 1)]
+            last.update(late if len(late) == 1 else [])
+            tied += len(late) > 1
+            if others and len(by_rank) == len(run.ranks):
+                of_ranks = {other: aligned(run, other, max(of.values())) for other, of in by_rank.items()}
+                leads.append((max(of_ranks.values()) - of_ranks[one], key))
+        if not spreads:
+            continue
+        lead = spread("lead", leads, run.tick_ns)
+        apart = max(clocks_apart(run, one, other) for other in run.ranks) if others else 0
+        for name in ("lead_uncertainty_ns", "lead_mean_uncertainty_ns"):
+            lead[name] = None if lead[name] is None else lead[name] + apart
+        often = sorted(last.items(), key=lambda entry: (-entry[1], entry[0]))[:3]
+        told = run.tick_ns is not None
+        rows.append(
+            {
+                "stop": "stop1",
+                "rank": one,
+                "n": len(spreads),
+                "blocks": len(early),
+                **spread("spread", spreads, run.tick_ns),
+                **spread("early", early, run.tick_ns),
+                "lead_n": len(leads),
+                **lead,
+                "last_blocks": [{"block": b, "share": n / len(spreads)} for b, n in often] if told else None,
+                "cannot_tell_share": tied / len(spreads) if told else None,
+                "observed": observed(run, kind, one, step),
+            }
+        )
+    return rows, ignored
+
+
 def ring_ahead(
     run: FakeRun, kind: str | None, rank: int | None, step: int | None
 ) -> tuple[list[dict[str, Any]], int]:

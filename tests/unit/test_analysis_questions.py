@@ -57,6 +57,14 @@ def test_stops_are_the_oracles(question: Question) -> None:
 
 @given(questions())
 @settings(max_examples=200, deadline=None)
+def test_arrivals_are_the_oracles(question: Question) -> None:
+    run, scope = question
+    expected = oracle.arrivals(run, scope["layer_kind"], scope["rank"], scope["step"])
+    check(run, analysis.arrivals(run, **scope), expected)
+
+
+@given(questions())
+@settings(max_examples=200, deadline=None)
 def test_ring_ahead_is_the_oracles(question: Question) -> None:
     run, scope = question
     expected = oracle.ring_ahead(run, scope["layer_kind"], scope["rank"], scope["step"])

@@ -115,6 +115,7 @@ def test_json_has_stable_keys_and_whole_nanoseconds(here: Path, capsys: Out) -> 
         "idle_after",
         "attribution",
         "stops",
+        "arrivals",
         "loads_ahead",
         "blocks",
         "critical_path",

@@ -29,6 +29,7 @@ ASKED: dict[str, Callable[..., pa.Table]] = {
     "op_timeline": analysis.op_timeline,
     "block_busy": analysis.block_busy,
     "stops": analysis.stops,
+    "arrivals": analysis.arrivals,
     "ring_ahead": analysis.ring_ahead,
     "idle": analysis.idle,
     "idle_after": analysis.idle_after,

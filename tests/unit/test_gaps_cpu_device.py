@@ -128,6 +128,14 @@ def test_stops_name_the_stop_and_the_late_rank(delayed: Delayed) -> None:
     assert [rows[waiting[0], rank]["last_share"] for rank in (WAITING, LATE)] == [0.0, 1.0]
 
 
+def test_arrivals_tell_what_the_late_rank_costs_the_other(delayed: Delayed) -> None:
+    rows = {(row["stop"], row["rank"]): row for row in analysis.arrivals(delayed.after).to_pylist()}
+    costly = max(rows, key=lambda name: rows[name]["lead_mean_ns"])
+    assert costly == (delayed.wait.removesuffix("_wait_ranks"), WAITING)
+    assert rows[costly]["lead_p50_ns"] == the_delay()
+    assert rows[costly[0], LATE]["lead_p90_ns"] == 0
+
+
 def test_compare_names_the_late_op_the_wait_and_both_ranks(delayed: Delayed) -> None:
     found = analysis.compare(delayed.before, delayed.after)
     (launch,) = (row for row in found.times.to_pylist() if row["what"] == "launch")

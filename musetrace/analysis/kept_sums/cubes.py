@@ -17,6 +17,7 @@ from musetrace.analysis.certainty.observed import Seen, total
 from musetrace.analysis.engines.overlap import OVERLAP
 from musetrace.analysis.engines.roofline import ROOFLINE
 from musetrace.analysis.engines.utilisation import UTILISATION
+from musetrace.analysis.gaps.arrivals import ARRIVALS
 from musetrace.analysis.gaps.attribution import ATTRIBUTION
 from musetrace.analysis.gaps.idle import IDLE
 from musetrace.analysis.gaps.idle_after import IDLE_AFTER
@@ -45,6 +46,7 @@ QUESTIONS: tuple[Sums, ...] = (
     OP_TIMELINE,
     BLOCK_BUSY,
     STOPS,
+    ARRIVALS,
     RING_AHEAD,
     IDLE,
     IDLE_AFTER,

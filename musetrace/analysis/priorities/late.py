@@ -29,14 +29,15 @@ def late_of(pair: Mapping[str, Any], cases: int, ranks: int) -> Late:
     the number of the run's ranks; of a single rank it is nothing to be last.
     """
     return Late(
-        _leader(pair["last_ranks"], pair["cannot_tell_share"], cases) if ranks > 1 else None,
-        _leader(pair["last_blocks"], pair["cannot_tell_share"], cases),
+        leader(pair["last_ranks"], pair["cannot_tell_share"], cases) if ranks > 1 else None,
+        leader(pair["last_blocks"], pair["cannot_tell_share"], cases),
     )
 
 
-def _leader(
+def leader(
     entries: Sequence[Mapping[str, Any]] | None, cannot_tell: float | None, cases: int
 ) -> Mapping[str, Any] | None:
+    """The first entry, by ``share`` of so many cases, where it leads for certain (:func:`late_of`)."""
     if not entries or cannot_tell is None:
         return None
     first, second = entries[0]["share"], entries[1]["share"] if len(entries) > 1 else 0.0

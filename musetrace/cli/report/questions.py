@@ -38,6 +38,7 @@ from musetrace.cli.report.step_section import (
 )
 from musetrace.cli.report.time_sections import (
     ahead_blocks,
+    arrival_blocks,
     launch_blocks,
     op_blocks,
     step_blocks,
@@ -317,6 +318,10 @@ _WAITS = (
     "longest in all; not ready: until the awaited job of its block, its rank or all ranks was done; "
     "times of warps, of which several may wait at once"
 )
+_ARRIVALS = (
+    "when blocks are through with what a stop waits for; apart: from the first of a rank to its last; "
+    "early: how long an average one is through before the last; lead: the rank before the last rank"
+)
 _LOADS = "how long before its op's compute, across how many ops, during which"
 
 QUESTIONS = (
@@ -352,6 +357,12 @@ QUESTIONS = (
         _show_waits,
     ),
     Question("stops", "stops", _ask_stops, _show_stops),
+    Question(
+        "arrivals",
+        "arrivals",
+        whole(analysis.arrivals),
+        table_shown("arrivals", _ARRIVALS, arrival_blocks),
+    ),
     Question(
         "loads_ahead",
         "ring_ahead",

@@ -13,6 +13,7 @@ SECTION_NAMES = {
     "idle": "idle",
     "attribution": "waits",
     "stops": "stops",
+    "arrivals": "arrivals",
     "loads_ahead": "loads",
     "blocks": "blocks",
     "critical_path": "critical path",

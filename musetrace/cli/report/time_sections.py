@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from musetrace.analysis.certainty.clock_quality import combined_ns, places
 from musetrace.analysis.certainty.percentiles import TENTHS
+from musetrace.analysis.priorities.late import leader
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Table
@@ -80,6 +81,45 @@ def stop_blocks(table: pa.Table, screen: Screen) -> list[Block]:
         return chart.bar("wait", 0, row["wait_p50_ns"], 0, row["wait_p90_ns"])
 
     return [Table(columns, rows, longest(rows, "wait_p90_ns"), bar)]
+
+
+def arrival_blocks(table: pa.Table, screen: Screen) -> list[Block]:
+    """How far apart the blocks of a rank arrive at each stop, and how long before the last rank it does."""
+    rows = table.to_pylist()
+    wide = screen.width >= WIDE
+    columns = [
+        Column("stop", [screen.shown(row["stop"]) for row in rows], left=True),
+        Column("rank", [str(row["rank"]) for row in rows]),
+        Column("n", [count(row["n"]) for row in rows]),
+        *times(rows, "spread", TENTHS if wide else (50, 90), "apart, us"),
+        *_mean(rows, "early", "early, us", screen),
+        *(_mean(rows, "lead", "lead, us", screen) if _some(rows, "lead") else []),
+        *([Column("last block", [_last_block(row) for row in rows], left=True)] if wide else []),
+        *([Column("tied", [percent(row["cannot_tell_share"]) for row in rows])] if wide else []),
+    ]
+
+    def bar(chart: Bars, row: dict[str, Any]) -> str:
+        return chart.bar("wait", 0, row["spread_p50_ns"], 0, row["spread_p90_ns"])
+
+    return [Table(columns, rows, longest(rows, "spread_p90_ns"), bar)]
+
+
+def _mean(rows: Rows, prefix: str, over: str, screen: Screen) -> list[Column]:
+    """The mean of some times, with its uncertainty where there is room."""
+    columns = times(rows, prefix, (), over, mean_on=screen)
+    return columns if screen.width >= ROOMY else [Column(over, columns[0].cells)]
+
+
+def _some(rows: Rows, prefix: str) -> bool:
+    return any(row[f"{prefix}_mean_ns"] is not None for row in rows)
+
+
+def _last_block(row: dict[str, Any]) -> str:
+    """The block that was the last most often, if it leads beyond the clock and chance."""
+    if row["last_blocks"] is None:
+        return NOTHING
+    first = leader(row["last_blocks"], row["cannot_tell_share"], row["n"])
+    return "cannot tell" if first is None else f"b{first['block']} {percent(first['share'])}"
 
 
 def ahead_blocks(table: pa.Table, screen: Screen) -> list[Block]:
