@@ -1,6 +1,7 @@
 #include "megakernel/muse_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "megakernel/cuda_errors.h"
 
@@ -86,10 +87,7 @@ MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
 
 MuseDevice::~MuseDevice() {
     cudaStreamSynchronize(stream_);
-    for (const Graph& graph : graphs_) {
-        cudaGraphExecDestroy(graph.exec[0]);
-        cudaGraphExecDestroy(graph.exec[1]);
-    }
+    graphs_.clear();
     cudaStreamDestroy(stream_);
     cudaFreeHost(host_report_);
     if (!exported_) return;
@@ -246,7 +244,7 @@ void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build
 }
 
 std::size_t MuseDevice::capture(const std::vector<LaunchRequest>& requests, LayerBuild build) {
-    Graph graph{};
+    Graph graph;
     const std::uint32_t parity = parity_;
     for (const LaunchRequest& request : requests) graph.launches += request.kind != Launched::kHead ? 1 : 0;
     for (std::uint32_t first = 0; first < 2; ++first) {
@@ -258,23 +256,24 @@ std::size_t MuseDevice::capture(const std::vector<LaunchRequest>& requests, Laye
         } catch (const std::exception& error) {
             wrong = error.what();
         }
-        cudaGraph_t captured = nullptr;
-        const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
+        cudaGraph_t ended_with = nullptr;
+        const cudaError_t ended = cudaStreamEndCapture(stream_, &ended_with);
+        const OwnedGraph<cudaGraph_t> captured(ended_with);
         parity_ = parity;
         if (!wrong.empty()) throw std::runtime_error(wrong);
         check(ended, "capturing a graph");
-        const cudaError_t error = cudaGraphInstantiate(&graph.exec[first], captured, 0);
-        cudaGraphDestroy(captured);
-        check(error, "instantiating a graph");
+        cudaGraphExec_t executable = nullptr;
+        check(cudaGraphInstantiate(&executable, captured.get(), 0), "instantiating a graph");
+        graph.exec[first].reset(executable);
     }
-    graphs_.push_back(graph);
+    graphs_.push_back(std::move(graph));
     return graphs_.size() - 1;
 }
 
 void MuseDevice::replay(std::size_t index) {
     require_ready();
     const Graph& graph = graphs_.at(index);
-    check(cudaGraphLaunch(graph.exec[parity_], stream_), "launching a graph");
+    check(cudaGraphLaunch(graph.exec[parity_].get(), stream_), "launching a graph");
     parity_ ^= graph.launches % 2;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "megakernel/layer_kernel.cuh"
@@ -176,9 +177,15 @@ class MuseDevice {
     std::uint32_t parity_ = 0;
     std::uint32_t delay_seed_ = 0;
     std::uint32_t lost_block_ = 0xFFFFFFFF;
+    struct DestroyGraph {
+        void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+        void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+    };
+    template <class Handle>
+    using OwnedGraph = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyGraph>;
     struct Graph {
-        cudaGraphExec_t exec[2];  // for either copy to begin with
-        std::uint32_t launches;
+        OwnedGraph<cudaGraphExec_t> exec[2];  // for either copy to begin with
+        std::uint32_t launches = 0;
     };
     std::vector<Graph> graphs_;
 };
