@@ -46,7 +46,7 @@ def rows_of(section: Any) -> list[dict[str, Any]]:
 def test_every_time_in_json_has_its_uncertainty_beside_it(tmp_path: Path, capsys: Out) -> None:
     told = document(capsys, "report", build_decode_steps(tmp_path / "run"))
     found = 0
-    for section in ("steps", "launches", "ops", "stops", "blocks", "loads_ahead"):
+    for section in ("steps", "launches", "ops", "stops", "arrivals", "blocks", "loads_ahead"):
         for row in rows_of(told[section]):
             for name in row:
                 if not name.endswith("_ns") or "uncertainty" in name:
@@ -135,7 +135,8 @@ def test_a_rank_that_is_last_by_less_than_a_tick_is_tied(tmp_path: Path, capsys:
             for rank in (0, 1)
         )
         run = build_run_from_text(tmp_path / str(late), text, blocks=1, meta=GLOBALTIMER)
-        (row,) = (row for row in printed(capsys, "report", run).splitlines() if row.startswith("stop1    1"))
+        stops = printed(capsys, "report", run).partition("\nstops: ")[2].partition("\narrivals: ")[0]
+        (row,) = (row for row in stops.splitlines() if row.startswith("stop1    1"))
         return row.split()[6], row.split()[8]
 
     assert shares(0) == shares(16) == ("0.0", "100.0")
