@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
-from musetrace.analysis.certainty.rank_clocks import RankTimes, rank_times
+from musetrace.analysis.certainty.rank_clocks import alignment_error_ns, rank_times
+from musetrace.analysis.gaps.sends import Sends, seen_on_every_rank
 from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.kept_sums.question import Question, ask
 from musetrace.analysis.kept_sums.state import State
 from musetrace.analysis.kept_sums.value_counts import ValueCounts
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import Counted, Selection, StepSpans
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 MOST_NAMED = 3
 _NEVER = np.iinfo(np.int64).max
@@ -73,95 +68,62 @@ def arrivals(
     return ask(run, ARRIVALS, Selection(layer_kind, rank, step))
 
 
-@dataclass(frozen=True)
-class _OfRank:
-    """The arrivals of one rank in one step: ``last_ns`` int64[launches, blocks], where ``here``."""
-
-    last_ns: Ints
-    here: Bools
-
-    @classmethod
-    def of(cls, spans: StepSpans, send: int, blocks: int) -> _OfRank:
-        sent = np.flatnonzero(spans.job == send)
-        last_ns = np.full(len(spans.launch_id) * blocks, -1, dtype=np.int64)
-        at = spans.launch[sent].astype(np.int64) * blocks + spans.block[sent]
-        np.maximum.at(last_ns, at, spans.end[sent])
-        by_block = last_ns.reshape(-1, blocks)
-        return cls(by_block, by_block >= 0)
-
-    @property
-    def launches(self) -> Bools:
-        """bool[launches]: those in which some block arrived."""
-        return np.asarray(self.here.any(axis=1))
-
-    @property
-    def latest_ns(self) -> Ints:
-        """int64[launches]: when the last block arrived, -1 where none did."""
-        return np.asarray(self.last_ns.max(axis=1, initial=-1))
-
-
 def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
     states = [State() for _ in spans]
-    clocks, tick = rank_times(run), tick_ns(run)
+    tick = tick_ns(run)
     for stop, (_, send) in enumerate(stop_jobs(run.job_table).values()):
         if send is None:
             continue
-        found = [_OfRank.of(one, send, run.blocks) for one in spans]
-        for one, state, of_rank in zip(spans, states, found, strict=True):
-            _add_blocks(stop, one, state, of_rank, tick)
-        if len(run.ranks) > 1 and {one.rank for one in spans} == set(run.ranks):
-            _add_leads(stop, spans, states, found, clocks)
+        sends = [Sends.of(one, send, run.blocks) for one in spans]
+        for one, state in zip(sends, states, strict=True):
+            _add_blocks(stop, one, state, tick)
+        _add_leads(run, stop, sends, states)
     return states
 
 
-def _add_blocks(stop: int, spans: StepSpans, state: State, found: _OfRank, tick: int | None) -> None:
+def _add_blocks(stop: int, sends: Sends, state: State, tick: int | None) -> None:
     """How far apart the blocks of one rank arrive, and which is last."""
-    seen, latest_ns = found.launches, found.latest_ns
-    first_ns = np.where(found.here, found.last_ns, _NEVER).min(axis=1, initial=_NEVER)
-    state.add("spread", stop, spans.rank, (latest_ns - first_ns)[seen])
-    state.add_launches("spread", stop, spans.rank, spans.launch_id[seen])
-    launch, block = np.nonzero(found.here)
-    before_ns = latest_ns[launch] - found.last_ns[launch, block]
-    state.add("early", stop, spans.rank, before_ns)
-    state.add_launches("early", stop, spans.rank, spans.launch_id[launch])
+    rank, launch_id = sends.spans.rank, sends.spans.launch_id
+    here, seen, latest_ns = sends.here, sends.launches, sends.latest_ns
+    first_ns = np.where(here, sends.last_ns, _NEVER).min(axis=1, initial=_NEVER)
+    state.add("spread", stop, rank, (latest_ns - first_ns)[seen])
+    state.add_launches("spread", stop, rank, launch_id[seen])
+    launch, block = np.nonzero(here)
+    before_ns = latest_ns[launch] - sends.last_ns[launch, block]
+    state.add("early", stop, rank, before_ns)
+    state.add_launches("early", stop, rank, launch_id[launch])
     if tick is None:
         return
-    may_be_last = np.zeros_like(found.here)
+    may_be_last = np.zeros_like(here)
     may_be_last[launch, block] = before_ns < max(tick, 1)
     alone = may_be_last.sum(axis=1) == 1
-    state.add("last", stop, spans.rank, may_be_last.argmax(axis=1)[alone])
-    state.add("tied", stop, spans.rank, sums=int((seen & ~alone).sum()))
+    state.add("last", stop, rank, may_be_last.argmax(axis=1)[alone])
+    state.add("tied", stop, rank, sums=int((seen & ~alone).sum()))
 
 
-def _add_leads(
-    stop: int,
-    spans: Sequence[StepSpans],
-    states: Sequence[State],
-    found: Sequence[_OfRank],
-    clocks: Mapping[int, RankTimes],
-) -> None:
+def _add_leads(run: RunLike, stop: int, sends: Sequence[Sends], states: Sequence[State]) -> None:
     """How long each rank arrives before the last one, in the launches of a step that all were seen in."""
-    launches = [one.launch_id[of.launches] for one, of in zip(spans, found, strict=True)]
-    shared = reduce(np.intersect1d, launches)
-    arrived = [
-        clocks[one.rank].aligned(one.base_ns + of.latest_ns[of.launches][np.searchsorted(its, shared)])
-        for one, of, its in zip(spans, found, launches, strict=True)
-    ]
+    every = seen_on_every_rank(run, sends)
+    if every is None:
+        return
+    shared, sent = every
+    clocks = rank_times(run)
+    arrived = [clocks[one.spans.rank].aligned(its_ns) for one, its_ns in zip(sends, sent, strict=True)]
     last_ns = np.stack(arrived).max(axis=0)
-    for one, state, its_ns in zip(spans, states, arrived, strict=True):
-        state.add("lead", stop, one.rank, last_ns - its_ns)
-        state.add_launches("lead", stop, one.rank, shared)
+    for one, state, its_ns in zip(sends, states, arrived, strict=True):
+        state.add("lead", stop, one.spans.rank, last_ns - its_ns)
+        state.add_launches("lead", stop, one.spans.rank, shared)
 
 
 def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
     names, tick = list(stop_jobs(run.job_table)), tick_ns(run)
     early, lead = _by_rank(state, "early"), _by_rank(state, "lead")
     last, tied = _by_rank(state, "last"), state.sum_of("tied", 2).as_dict()
+    errors_ns = _errors_ns(run)
     rows: list[dict[str, object]] = []
     for (stop, rank), spread in _by_rank(state, "spread").items():
         arrived = early[stop, rank]
-        error_ns = _error_ns(run, rank)
-        leads = lead.get((stop, rank)) if error_ns is not None else None
+        leads = lead.get((stop, rank)) if rank in errors_ns else None
         rows.append(
             {
                 "stop": names[stop],
@@ -170,7 +132,9 @@ def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) 
                 "blocks": arrived.n,
                 **spread_of_counts("spread", spread, state.square_of("spread", stop, rank), tick),
                 **spread_of_counts("early", arrived, state.square_of("early", stop, rank), tick),
-                **(_leads(leads, state.square_of("lead", stop, rank), tick, error_ns or 0) if leads else {}),
+                **(
+                    _leads(leads, state.square_of("lead", stop, rank), tick, errors_ns[rank]) if leads else {}
+                ),
                 "lead_n": leads.n if leads else 0,
                 **_last_blocks(last.get((stop, rank)), tied.get((stop, rank), 0), spread.n, tick),
                 "observed": counted.seen[rank].share,
@@ -188,16 +152,12 @@ def _by_rank(state: State, name: str) -> dict[tuple[int, int], ValueCounts]:
     }
 
 
-def _error_ns(run: RunLike, rank: int) -> int | None:
-    """What a rank's time is off at most against those of all others; None: that cannot be told."""
-    if run.losses.get("missing_ranks"):
-        return None
+def _errors_ns(run: RunLike) -> dict[int, int]:
+    """By rank what its time is off at most against those of all others; empty where that cannot be told."""
+    if run.losses.get("missing_ranks") or alignment_error_ns(run) is None:
+        return {}
     clocks = rank_times(run)
-    errors = [clocks[rank].error_to(other) for other in clocks.values()]
-    several = len({one.clock for one in clocks.values()}) > 1
-    if several and any(one.error_ns is None for one in clocks.values()):
-        return None
-    return max((error or 0 for error in errors), default=0)
+    return {rank: max(one.error_to(other) or 0 for other in clocks.values()) for rank, one in clocks.items()}
 
 
 def _leads(counts: ValueCounts, squares: int, tick: int | None, error_ns: int) -> dict[str, int | None]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
-from musetrace.analysis.certainty.rank_clocks import RankTimes, rank_times
+from musetrace.analysis.certainty.rank_clocks import rank_times
 from musetrace.analysis.gaps.last_rank import may_be_last
+from musetrace.analysis.gaps.sends import Sends, seen_on_every_rank
 from musetrace.analysis.kept_sums.question import Question, ask
 from musetrace.analysis.kept_sums.state import State
 from musetrace.analysis.kept_sums.value_counts import ValueCounts
@@ -73,51 +73,31 @@ _JUDGED, _LAST, _TIED = range(3)
 
 def _accumulate(run: RunLike, spans: Sequence[StepSpans]) -> list[State]:
     states = [State() for _ in spans]
-    clocks, tick = rank_times(run), tick_ns(run)
     for stop, (wait, send) in enumerate(stop_jobs(run.job_table).values()):
         for one, state in zip(spans, states, strict=True):
             waits = np.flatnonzero(one.job == wait)
             state.add("wait", stop, one.rank, one.end[waits] - one.begin[waits])
             state.add_launches("wait", stop, one.rank, one.launch_id[one.launch[waits]])
-        # Whoever is not seen may have been last.
-        if send is not None and len(run.ranks) > 1 and {one.rank for one in spans} == set(run.ranks):
-            _add_last(stop, send, spans, states, clocks, tick)
+        if send is not None:
+            _add_last(run, stop, [Sends.of(one, send, run.blocks) for one in spans], states)
     return states
 
 
-def _add_last(
-    stop: int,
-    send: int,
-    spans: Sequence[StepSpans],
-    states: Sequence[State],
-    clocks: Mapping[int, RankTimes],
-    tick: int | None,
-) -> None:
+def _add_last(run: RunLike, stop: int, sends: Sequence[Sends], states: Sequence[State]) -> None:
     """Who was last in the launches of one step that every rank was seen in."""
-    launches, sent_ns = zip(*(_sent(one, send) for one in spans), strict=True)
-    shared = reduce(np.intersect1d, launches)
-    if not len(shared):
+    every = seen_on_every_rank(run, sends)
+    if every is None:
         return
-    sent = np.stack(
-        [times[np.searchsorted(of_rank, shared)] for of_rank, times in zip(launches, sent_ns, strict=True)]
-    )
-    late = may_be_last(sent, [clocks[one.rank] for one in spans], tick)
+    shared, sent = every
+    clocks = rank_times(run)
+    late = may_be_last(sent, [clocks[one.spans.rank] for one in sends], tick_ns(run))
     if late is None:
         return
     alone = late.sum(axis=0) == 1
-    for one, state, its in zip(spans, states, late, strict=True):
+    for one, state, its in zip(sends, states, late, strict=True):
         numbers = (len(shared), int((its & alone).sum()), int((its & ~alone).sum()))
         for what, number in zip((_JUDGED, _LAST, _TIED), numbers, strict=True):
-            state.add("last", stop, one.rank, what, sums=number)
-
-
-def _sent(spans: StepSpans, send: int) -> tuple[Ints, Ints]:
-    """The launches that a rank sent in, by id, and when its send was through in each, in ns."""
-    of_send = np.flatnonzero(spans.job == send)
-    sent = np.full(len(spans.launch_id), -1, dtype=np.int64)
-    np.maximum.at(sent, spans.launch[of_send], spans.end[of_send])
-    present = sent >= 0
-    return spans.launch_id[present], spans.base_ns + sent[present]
+            state.add("last", stop, one.spans.rank, what, sums=number)
 
 
 def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
