@@ -68,13 +68,6 @@ def _style(row: Mapping[str, Any], look: Theme) -> KindStyle:
 
 def _bar(row: Mapping[str, Any], name: str, place: int, look: Theme) -> go.Bar:
     style, off = _style(row, look), row["per_step_uncertainty_ns"]
-    marker: dict[str, Any] = {
-        "color": style.fill,
-        "line": {"color": style.line, "width": 1},
-        "cornerradius": 1.5,
-    }
-    if style.hatch:
-        marker["pattern"] = {"shape": style.hatch, "fgcolor": style.line, "size": 5, "solidity": 0.25}
     amount = f"{exact_ns(row['per_step_ns'])} ns {plus_minus(off)}"
     awaited = "" if row["awaits"] is None else f"for {shown(row['awaits'])}"
     return go.Bar(
@@ -82,7 +75,7 @@ def _bar(row: Mapping[str, Any], name: str, place: int, look: Theme) -> go.Bar:
         y=[place],
         width=_BAR,
         orientation="h",
-        marker=marker,
+        marker=style.bar,
         error_x={
             "array": [(off or 0) / US],
             "color": look.soft_ink,

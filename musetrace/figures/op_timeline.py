@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 import pyarrow as pa
@@ -75,16 +74,9 @@ def _kind_traces(kind: str, style: KindStyle, bars: Sequence[Bar]) -> list[go.Ba
         "hovertemplate": _HOVER,
         "name": kind,
     }
-    marker: dict[str, Any] = {
-        "color": style.fill,
-        "line": {"color": style.line, "width": 1},
-        "cornerradius": 1.5,
-    }
-    if style.hatch:
-        marker["pattern"] = {"shape": style.hatch, "fgcolor": style.line, "size": 5, "solidity": 0.25}
     middle = [first + half / 2 for first, half in zip(begin, length, strict=True)]
     return [
-        go.Bar(base=begin, x=length, width=BAR_PX, orientation="h", marker=marker, **shared),
+        go.Bar(base=begin, x=length, width=BAR_PX, orientation="h", marker=style.bar, **shared),
         go.Scatter(
             x=middle, mode="markers", marker={"size": BAR_PX, "opacity": 0, "color": style.line}, **shared
         ),

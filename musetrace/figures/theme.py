@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -32,6 +33,18 @@ class KindStyle:
     text: str
     flat: str
     hatch: str = ""
+
+    @property
+    def bar(self) -> dict[str, Any]:
+        """The ``marker`` of a bar of plotly."""
+        marker: dict[str, Any] = {
+            "color": self.fill,
+            "line": {"color": self.line, "width": 1},
+            "cornerradius": 1.5,
+        }
+        if self.hatch:
+            marker["pattern"] = {"shape": self.hatch, "fgcolor": self.line, "size": 5, "solidity": 0.25}
+        return marker
 
 
 @dataclass(frozen=True)
