@@ -135,21 +135,6 @@ def chosen_ranks(run: RunLike, selection: Selection) -> tuple[int, ...]:
     return (selection.rank,)
 
 
-def step_spans(run: RunLike, selection: Selection, counted: Counted) -> Iterator[StepSpans]:
-    """The spans in scope, one (rank, step) at a time; flagged ones are left out, and counted in ``counted``.
-
-    Raises AnalysisError for a rank, step or layer kind that the run does not have.
-    """
-    launches = _launches(run, selection)
-    counted.seen = seen_by_rank(run, selection, launches)
-    for rank in launches:
-        bases = step_bases(run.steps(rank))
-        for step in _steps(run, selection, rank):
-            chosen = launches[rank].chosen(step, selection.layer_kind)
-            if len(chosen):
-                yield _load(run, rank, step, bases[step], launches[rank].take(chosen), counted)
-
-
 def spans_by_step(
     run: RunLike, selection: Selection, counted: Counted, only: Mapping[int, Sequence[int]] | None = None
 ) -> Iterator[list[StepSpans]]:

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, host_tick_ns, spread, spread_fields, tick_ns
 from musetrace.analysis.certainty.observed import seen_by_rank, total
-from musetrace.analysis.kept_sums.launch_counts import launch_key
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import Counted, LaunchColumns, Selection, check_step, chosen_ranks
 
@@ -20,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 
 # Columns of the steps table: when a step began and ended by each clock.
 STEP_CLOCKS = {"device": ("base_ns", "end_ns"), "host": ("host_begin_ns", "host_end_ns")}
+
+_LAUNCH_IDS = 1 << 16  # a launch's id within its step has 16 bits
 
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -120,7 +121,7 @@ def _launch_lengths(columns: LaunchColumns, step: int | None) -> _Launches:
     followed = (np.diff(columns.step) == 0) & (np.diff(columns.launch) == 1)
     gap_ns = columns.begin_ns[1:] - columns.end_ns[:-1]
     length_ns = columns.end_ns - columns.begin_ns
-    key = launch_key(columns.step, columns.launch)
+    key = columns.step * _LAUNCH_IDS + columns.launch
     gap_kind, gap_key = columns.kind[:-1][followed], key[:-1][followed]
     return _Launches(columns.kind, columns.layer, key, length_ns, gap_kind, gap_key, gap_ns[followed])
 

@@ -90,10 +90,5 @@ def _level(levels: str, share: float | None) -> str:
     return levels[max(1, round(share * (len(levels) - 1)))]
 
 
-def _off_ns(row: dict[str, Any]) -> int | None:
-    off = row["total_uncertainty_ns"]
-    return None if off is None else -(-off // row["n"])
-
-
 def _off(row: dict[str, Any]) -> str:
     return NOTHING if row["share_uncertainty"] is None else percent(row["share_uncertainty"])
