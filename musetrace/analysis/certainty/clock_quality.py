@@ -28,7 +28,8 @@ None means not known: it comes in with a clock whose tick is not known, and what
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,8 @@ import numpy.typing as npt
 MAX_TICK_NS = 1_000_000_000
 
 Ints = npt.NDArray[np.int64]
+Thing = TypeVar("Thing")
+Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 def tick_ns_of(clock: object) -> int | None:
@@ -123,6 +126,23 @@ def places(values: Sequence[float], uncertainty: float | None) -> list[int]:
             place, smallest = place + 1, values[index]
         found[index] = place
     return found
+
+
+def in_places(things: Sequence[Thing], values: Sequence[float], uncertainty: float | None) -> list[Thing]:
+    """Things by the places of their values; those that share a place stay in the order in which they came."""
+    found = places(values, uncertainty)
+    return [things[index] for index in sorted(range(len(things)), key=found.__getitem__)]
+
+
+def largest_first(rows: Sequence[Row], name: str, uncertainty: str) -> list[Row]:
+    """Rows by a value, the largest first; those that the clock cannot tell apart in the order they came in.
+
+    Each row's ``uncertainty`` is that of its value; the largest of them is taken for all. Where one is None
+    all rows share one place.
+    """
+    off = [row[uncertainty] for row in rows]
+    worst = None if None in off else max(off, default=0)
+    return in_places(rows, [-row[name] for row in rows], combined_ns(worst, worst))
 
 
 def grid_ns(times_ns: Ints) -> int | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
-from musetrace.analysis.certainty.clock_quality import combined_ns, places, sum_uncertainty_ns
+from musetrace.analysis.certainty.clock_quality import combined_ns, largest_first, sum_uncertainty_ns
 from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.paths.change import Change, change_of, faster, gone, zero
 from musetrace.analysis.paths.launch_graph import NO_TIME, LaunchGraph
@@ -108,7 +109,8 @@ def what_ifs(
         sampled = sampled_graphs(run, layer_kind=layer_kind, rank=rank, step=step)
     seen = {int(job) for graph in sampled.graphs for job in np.unique(graph.job)}
     rows = _rows(run, _every_change(run.job_table, seen), sampled)
-    return answer(run, _FIELDS, _ranked(rows), sampled.counted)
+    ranked = largest_first(rows, "saved_mean_ns", "saved_mean_uncertainty_ns")
+    return answer(run, _FIELDS, ranked, sampled.counted)
 
 
 def _every_change(table: JobTable, seen: set[int]) -> list[Change]:
@@ -121,14 +123,6 @@ def _every_change(table: JobTable, seen: set[int]) -> list[Change]:
         *(gone(table, op) for op in stops),
         *(gone(table, job.name) for job in jobs if job.kind == "wait" and job.awaits is not None),
     ]
-
-
-def _ranked(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    off = [row["saved_mean_uncertainty_ns"] for row in rows]
-    known = [one for one in off if isinstance(one, int)]
-    worst = 2 * max(known, default=0) if len(known) == len(rows) else None
-    found = places([-int(str(row["saved_mean_ns"])) for row in rows], worst)
-    return [rows[at] for at in sorted(range(len(rows)), key=found.__getitem__)]
 
 
 @dataclass
@@ -151,7 +145,7 @@ class _Replayed:
     changed: list[_Sums] = field(default_factory=list)
 
 
-def _rows(run: RunLike, changes: Sequence[Change], sampled: SampledGraphs) -> list[dict[str, object]]:
+def _rows(run: RunLike, changes: Sequence[Change], sampled: SampledGraphs) -> list[dict[str, Any]]:
     whole = _Replayed(changed=[_Sums() for _ in changes])
     for graph in sampled.graphs:
         _replay(run, graph, changes, sampled.scope.rank, whole)
@@ -198,7 +192,7 @@ def _replay(
 
 def _row(
     change: Change, sums: _Sums, whole: _Replayed, sampled: SampledGraphs, per_step: float, tick: int | None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     n, saved = whole.n, whole.length_ns - sums.new_ns
     of_spans = sum_uncertainty_ns(tick, sums.squares)
     scaled = None if of_spans is None else int(np.ceil(of_spans * abs(change.saved_part)))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
-from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.clock_quality import combined_ns, in_places
 from musetrace.analysis.certainty.observed import seen_by_rank
 from musetrace.analysis.certainty.percentiles import nearest_rank
 from musetrace.analysis.spans.run_like import RunLike
@@ -131,8 +131,7 @@ class StepLengths:
             return []
         growth = self.longest_ns - self.median_ns
         found = np.flatnonzero((growth > threshold * self.deviation_ns) & (growth >= open_ns)).tolist()
-        order = places([-int(growth[at]) for at in found], open_ns)
-        return [at for _, at in sorted(zip(order, found, strict=True))]
+        return in_places(found, [-int(growth[at]) for at in found], open_ns)
 
     def slowest(self, at: int, tick: int | None) -> int | None:
         """The rank on which a step is longest, None where the clock does not tell."""

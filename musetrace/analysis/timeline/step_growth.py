@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
-from musetrace.analysis.certainty.clock_quality import combined_ns, places, sum_uncertainty_ns
+from musetrace.analysis.certainty.clock_quality import combined_ns, largest_first, sum_uncertainty_ns
 from musetrace.analysis.certainty.observed import Seen, total
 from musetrace.analysis.certainty.percentiles import nearest_rank
 from musetrace.analysis.gaps.idle_pieces import OTHER_CAUSES
@@ -84,7 +84,7 @@ def step_growth(
     wanted = [*_typical(steps, outliers), *(int(steps.step[at]) for at in outliers[:most_steps])]
     read = _read(run, rank, wanted, counted)
     typical = [read[step] for step in _typical(steps, outliers)]
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for at in outliers[:most_steps]:
         step = int(steps.step[at])
         growth_ns = int(steps.longest_ns[at]) - steps.median_ns
@@ -178,7 +178,7 @@ def _add_counted(counted: Counted, other: Counted) -> None:
 
 def _grown(
     step: int, growth_ns: int, sums: _Parts, typical: list[_Parts], tick: int | None
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     rows = []
     for name in sorted({name for one in (sums, *typical) for name in one.sums}):
         others = np.array([one.mean_ns(name) for one in typical], dtype=np.int64)
@@ -203,10 +203,4 @@ def _grown(
                 "share": grown / growth_ns,
             }
         )
-    return _sorted_by_growth(rows)
-
-
-def _sorted_by_growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    off = max((row["growth_uncertainty_ns"] for row in rows), default=0)
-    order = places([-row["growth_ns"] for row in rows], combined_ns(off, off))
-    return [row for _, row in sorted(zip(order, rows, strict=True), key=lambda one: one[0])]
+    return largest_first(rows, "growth_ns", "growth_uncertainty_ns")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Sentence, Table
@@ -28,7 +28,7 @@ _TITLE_OF_EDGE = {"way": "wait", "piece": "a piece", "last_piece": "last piece",
 
 def critical_blocks(table: pa.Table, edges: pa.Table, screen: Screen) -> list[Block]:
     """What a launch's end waited for: the largest parts of its critical path, and where it changes warps."""
-    rows = _largest(table.to_pylist(), "total_ns", "total_uncertainty_ns")
+    rows = largest_first(table.to_pylist(), "total_ns", "total_uncertainty_ns")
     shown, rest = rows[:MOST_PARTS], rows[MOST_PARTS:]
     n, length_ns = rows[0]["n"], sum(row["total_ns"] for row in rows)
     decimals = decimals_for(longest(rows, "mean_ns"))
@@ -55,7 +55,7 @@ def critical_blocks(table: pa.Table, edges: pa.Table, screen: Screen) -> list[Bl
 
 def edge_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """The ways between warps on which paths lose most time, from the end of one job to the next."""
-    rows = _largest(table.to_pylist(), "hop_total_ns", "hop_total_uncertainty_ns")
+    rows = largest_first(table.to_pylist(), "hop_total_ns", "hop_total_uncertainty_ns")
     shown = [row for row in rows if row["hop_total_ns"] > 0][:MOST_EDGES]
     if not shown:
         return []
@@ -145,14 +145,6 @@ def _replayed(row: dict[str, Any]) -> str:
 
 def _of_launches(n: int, of_n: int) -> str:
     return f"{count(n)} launches" if n == of_n else f"{count(n)} of {count(of_n)} launches"
-
-
-def _largest(rows: Rows, name: str, uncertainty: str) -> Rows:
-    """Largest first; what the clock cannot tell apart stands in the order it came in."""
-    off = [row[uncertainty] for row in rows]
-    worst = None if None in off else max(off, default=0)
-    found = places([-row[name] for row in rows], combined_ns(worst, worst))
-    return [rows[at] for at in sorted(range(len(rows)), key=found.__getitem__)]
 
 
 def _bounded(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.analysis.gaps.idle_after import gathering
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
@@ -79,12 +79,8 @@ def _largest(rows: Rows, named: Collection[str]) -> Rows:
 
     Those that the clock cannot tell apart stand in job-table order.
     """
-    off = max((row["total_uncertainty_ns"] or 0 for row in rows), default=0)
-    known = all(row["total_uncertainty_ns"] is not None for row in rows)
-    found = places([-row["total_ns"] for row in rows], combined_ns(off, off) if known else None)
-    order = sorted(range(len(rows)), key=found.__getitem__)
-    largest = set(order[:MOST_ROWS])
-    return [rows[index] for index in order if index in largest or _name(rows[index]) in named]
+    ranked = largest_first(rows, "total_ns", "total_uncertainty_ns")
+    return [row for at, row in enumerate(ranked) if at < MOST_ROWS or _name(row) in named]
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.clock_quality import combined_ns, in_places
 from musetrace.analysis.certainty.percentiles import TENTHS
 from musetrace.analysis.priorities.late import leader
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent
@@ -154,8 +154,7 @@ def _during(row: dict[str, Any]) -> str:
 def _by_begin(rows: Rows) -> Rows:
     begins = [row["begin_p50_ns"] for row in rows]
     tick = rows[0]["begin_uncertainty_ns"] if rows else None
-    found = places(begins, combined_ns(tick, tick))
-    return [rows[index] for index in sorted(range(len(rows)), key=found.__getitem__)]
+    return in_places(rows, begins, combined_ns(tick, tick))
 
 
 def _if_from(width: int, screen: Screen) -> Screen | None:
