@@ -27,7 +27,7 @@ class TimedStep:
 
     Attributes:
         run: does one step and returns its output: a numpy array, a torch tensor, bytes, or None for an output
-            that is not compared.
+            that is not compared. Keeps alive what it reads: a replayed CUDA graph holds no tensor.
         launches: of a step, or what says how many the last step made; None when that is of no interest.
         stream: the ``torch.cuda.Stream`` that the step is launched in; None for torch's current one.
         stamps: that the slowest blocks of the launches take in a step, and that all blocks take; None when
