@@ -1,18 +1,18 @@
-"""Makes the Dash application of a run. Nothing is global: two in one process know nothing of each other."""
+"""Makes the Dash application of runs. Nothing is global: two in one process know nothing of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from dash import ClientsideFunction, Dash, Input, Output
 from dash.exceptions import InvalidConfig
 
-from musetrace.dashboard import ids
-from musetrace.dashboard.conditions import RecordedRun
+from musetrace.dashboard import ids, router
+from musetrace.dashboard.api import blueprints
 from musetrace.dashboard.failure import sentence_of
-from musetrace.dashboard.layout import page
-from musetrace.dashboard.security import guard, hosts_of
+from musetrace.dashboard.open_runs import OpenRuns
+from musetrace.dashboard.page import page
+from musetrace.dashboard.security import Access, guard, hosts_of
 from musetrace.dashboard.views import VIEWS
 from musetrace.errors import UsageError
 from musetrace.figures.theme import style_sheet
@@ -36,27 +36,30 @@ _INDEX = """<!DOCTYPE html>
 </html>"""
 
 
-def create_app(run: RecordedRun, hosts: Collection[str] | None = None) -> Dash:
-    """The application that shows ``run``.
+def create_app(runs: OpenRuns, access: Access | None = None) -> Dash:
+    """The application that shows runs.
 
     Args:
-        run: an open run; it is read while the application lives.
-        hosts: Host headers that are answered, ``name:port``; those of the default address unless given.
+        runs: open runs; they are read while the application lives.
+        access: who may ask; anybody at the default address unless given.
 
     Raises:
         UsageError: a ``DASH_*`` variable of the environment is in the way.
     """
     app = _new_app()
     app.server.debug = False
-    app.layout = page(run, [view.layout(run) for view in VIEWS])
+    app.layout = page(runs)
     choose_theme = ClientsideFunction("musetrace", "theme")
     app.clientside_callback(  # type: ignore[no-untyped-call]
         choose_theme, Output(ids.THEME, "data"), Input(ids.THEME_TOGGLE, "n_clicks")
     )
+    router.register(app, runs, VIEWS)
     for view in VIEWS:
-        view.register(app, run)
+        view.register(app, runs)
+    for blueprint in blueprints(runs):
+        app.server.register_blueprint(blueprint)
     # The hashes cover what the callbacks added, so they are taken last.
-    guard(app.server, hosts or hosts_of(DEFAULT_HOST, DEFAULT_PORT), app.csp_hashes())
+    guard(app.server, access or Access(hosts_of(DEFAULT_HOST, DEFAULT_PORT)), app.csp_hashes())
     return app
 
 
@@ -78,13 +81,14 @@ def _configured() -> Dash:
         assets_external_path="",
         include_assets_files=True,
         serve_locally=True,
-        compress=False,
+        compress=True,
         url_base_pathname=None,
         routes_pathname_prefix="/",
         requests_pathname_prefix="/",
         use_pages=False,
         pages_folder="",
-        suppress_callback_exceptions=False,
+        # Only one view is on the page at a time.
+        suppress_callback_exceptions=True,
         enable_mcp=False,
         websocket_callbacks=False,
         add_log_handler=False,

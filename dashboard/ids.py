@@ -5,16 +5,23 @@ from __future__ import annotations
 URL = "url"
 THEME = "theme"
 THEME_TOGGLE = "theme-toggle"
+TITLE = "title"
 
-KIND = "op-kind"
-RANK = "op-rank"
-STEP = "op-step"
-OP_GRAPH = "op-graph"
-OP_NOTE = "op-note"
+# What the page shows: {"path", "search", "view", "defaults", "fields"}; and of which run: RunRef.data().
+SHOWN = "shown"
+RUN = "run"
+RUN_PICKER = "run-picker"
+CONDITIONS = "conditions"
+NAVIGATION = "navigation"
+VIEW = "view"
+POLL = "poll"
 
-LANE_STEP = "lane-step"
-LANE_LAUNCH = "lane-launch"
-LANE_ROWS = "lane-rows"
-LANE_GRAPH = "lane-graph"
-LANE_NOTE = "lane-note"
-LANE_READOUT = "lane-readout"
+
+def field(name: str) -> dict[str, str]:
+    """The id of the picker of a field of the address bar: its ``value`` and the address follow each other."""
+    return {"type": "field", "name": name}
+
+
+def field_selector(name: str) -> str:
+    """The same for a style sheet or a test in the browser."""
+    return f"""[id='{{"name":"{name}","type":"field"}}']"""

@@ -1,24 +1,28 @@
-"""Serves a run on this machine until it is told to stop."""
+"""Serves runs on this machine until it is told to stop."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import os
+import secrets
 import socket
 import sys
 import threading
 import webbrowser
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from musetrace.dashboard.app import DEFAULT_HOST, DEFAULT_PORT, create_app
-from musetrace.dashboard.security import hosts_of
+from musetrace.dashboard.open_runs import OpenRuns
+from musetrace.dashboard.security import TOKEN_FIELD, Access, hosts_of
 from musetrace.errors import MusetraceError, UsageError
 from musetrace.store import open_run
 
 _IDLE_SECONDS = 60
+_TOKEN_BYTES = 24
 
 
 class _Handler(WSGIRequestHandler):
@@ -35,24 +39,38 @@ class _Handler(WSGIRequestHandler):
 
 
 class DashboardServer:
-    """A run, its application, and a socket that is bound and listening. ``url`` is where to look."""
+    """Runs, their application, and a socket that is bound and listening.
+
+    ``url`` is the page's address, ``entry_url`` the one to open first: it has the token.
+    """
 
     def __init__(
-        self, run_path: str | os.PathLike[str], host: str = DEFAULT_HOST, port: int = DEFAULT_PORT
+        self,
+        run_paths: Sequence[str | os.PathLike[str]],
+        host: str = DEFAULT_HOST,
+        port: int = DEFAULT_PORT,
+        allow_remote: bool = False,
     ) -> None:
-        """Open the run and bind; port 0 takes any free one. The environment has no say in either.
+        """Open the runs and bind; port 0 takes any free one. The environment has no say in either.
 
         Raises:
-            UsageError: ``host`` is not an address of this machine alone.
-            MusetraceError: the run cannot be opened, or the port cannot be had.
+            UsageError: ``host`` is not an address of this machine alone, and remote ones are not allowed; or
+                no run is named.
+            MusetraceError: a run cannot be opened, or the port cannot be had.
         """
-        _check_loopback(host)
-        run = open_run(run_path)
+        if not allow_remote:
+            _check_loopback(host)
+        if not run_paths:
+            raise UsageError("no run is named: give the folder of one")
+        runs = OpenRuns([open_run(path) for path in run_paths])
         listening = _listen(host, port)
         with listening:
             self.port = int(listening.getsockname()[1])
             self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
-            self.app = create_app(run, hosts_of(host, self.port))
+            token = secrets.token_urlsafe(_TOKEN_BYTES)
+            self.entry_url = f"{self.url}?{TOKEN_FIELD}={token}"
+            names = _names_of_this_machine() if allow_remote else ()
+            self.app = create_app(runs, Access(hosts_of(host, self.port, names), token))
             # Handing over the socket keeps Werkzeug from ending the process when a port is taken.
             self._server: BaseWSGIServer = make_server(
                 host,
@@ -87,28 +105,54 @@ class DashboardServer:
 
 
 def serve(
-    run_path: str | os.PathLike[str],
+    run_paths: Sequence[str | os.PathLike[str]],
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
+    *,
     open_browser: bool = True,
+    allow_remote: bool = False,
+    announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Show a run in the browser until Ctrl-C. Prints the address to stderr; port 0 takes any free one.
+    """Show runs in the browser until Ctrl-C; port 0 takes any free one.
+
+    Args:
+        run_paths: folders of runs, at least one.
+        host: an address of this machine alone, unless ``allow_remote``.
+        port: to serve on.
+        open_browser: whether to open the page.
+        allow_remote: serve to other machines too, to whoever has the token.
+        announce: is told the address with the token; unless given it is printed to stderr.
 
     Raises:
         UsageError: ``host`` is not an address of this machine alone.
-        MusetraceError: the run cannot be opened, or the port cannot be had.
+        MusetraceError: a run cannot be opened, or the port cannot be had.
     """
-    server = DashboardServer(run_path, host, port)
-    print(f"{run_path} is shown at {server.url} (Ctrl-C ends)", file=sys.stderr, flush=True)
+    server = DashboardServer(run_paths, host, port, allow_remote)
+    (announce or _announcer(run_paths))(server.entry_url)
     if open_browser:
         # The socket listens already: a browser that is quicker than the server waits in its queue.
-        threading.Thread(target=_open_browser, args=(server.url,), daemon=True).start()
+        threading.Thread(target=_open_browser, args=(server.entry_url,), daemon=True).start()
     server.serve_forever()
+
+
+def _announcer(run_paths: Sequence[str | os.PathLike[str]]) -> Callable[[str], None]:
+    names = ", ".join(str(path) for path in run_paths)
+    verb = "is" if len(run_paths) == 1 else "are"
+    return lambda url: print(f"{names} {verb} shown at {url} (Ctrl-C ends)", file=sys.stderr, flush=True)
 
 
 def _open_browser(url: str) -> None:
     with contextlib.suppress(webbrowser.Error, OSError):
         webbrowser.open(url, new=2)
+
+
+def _names_of_this_machine() -> list[str]:
+    """What other machines may call this one."""
+    names = {socket.gethostname(), socket.getfqdn()}
+    with contextlib.suppress(OSError):
+        for *_, address in socket.getaddrinfo(socket.gethostname(), None):
+            names.add(str(address[0]))
+    return sorted(f"[{name}]" if ":" in name else name for name in names)
 
 
 def _check_loopback(host: str) -> None:

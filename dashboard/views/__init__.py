@@ -1,7 +1,7 @@
-"""The views: modules with ``layout(run)`` and ``register(app, run)`` that know nothing of each other."""
+"""The views, each a :class:`View` in a file or folder of its own; they know nothing of each other."""
 
 from __future__ import annotations
 
-from musetrace.dashboard.views import op_view
+from musetrace.dashboard.views import lanes_view, op_view
 
-VIEWS = (op_view,)
+VIEWS = (op_view.VIEW, lanes_view.VIEW)

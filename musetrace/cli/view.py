@@ -1,4 +1,4 @@
-"""``musetrace view``: shows a run in the browser."""
+"""``musetrace view``: shows runs in the browser."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from musetrace.cli.command import EXIT_COMPLETE, Command, add_json_option
@@ -16,30 +17,38 @@ from musetrace.errors import MusetraceError, UsageError
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8050
 _HIGHEST_PORT = 65535
-_EXTRA = ("dash", "plotly", "flask", "werkzeug")
+_EXTRA = ("dash", "dash_ag_grid", "plotly", "flask", "flask_compress", "werkzeug")
 
 
 class ViewCommand(Command):
     """A page on this machine, for this machine."""
 
     name = "view"
-    help = "show a run in the browser"
+    help = "show a run in the browser, or several to compare"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the run and where to serve it."""
-        parser.add_argument("run", help="the run's folder")
+        """Declare the runs and where to serve them."""
+        parser.add_argument("runs", nargs="+", metavar="run", help="the folder of a run")
         parser.add_argument(
-            "--host", default=DEFAULT_HOST, help="address to serve on: one of this machine only"
+            "--host",
+            default=DEFAULT_HOST,
+            help="address to serve on: one of this machine only, unless --allow-remote",
         )
         parser.add_argument(
             "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"default {DEFAULT_PORT}"
+        )
+        parser.add_argument(
+            "--allow-remote",
+            action="store_true",
+            help="serve to other machines too: whoever has the address with its token reads the runs",
         )
         parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
         add_json_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until Ctrl-C."""
-        check_host(args.host)
+        if not args.allow_remote:
+            check_host(args.host)
         check_port(args.host, args.port)
         try:
             from musetrace.dashboard import serve
@@ -49,23 +58,44 @@ class ViewCommand(Command):
             raise MusetraceError(
                 f"view needs the package {error.name}: pip install 'musetrace[dashboard]'"
             ) from error
-        if args.json:
-            print_json({"run": args.run, "url": f"http://{_in_url(args.host)}:{args.port}/"})
-            sys.stdout.flush()
-        serve(Path(args.run), args.host, args.port, not args.no_browser)
+        if args.allow_remote and not is_local(args.host):
+            print(
+                f"musetrace: warning: {args.host} is open to other machines, without encryption",
+                file=sys.stderr,
+            )
+        serve(
+            [Path(run) for run in args.runs],
+            args.host,
+            args.port,
+            open_browser=not args.no_browser,
+            allow_remote=args.allow_remote,
+            announce=_print_json(args.runs) if args.json else None,
+        )
         return EXIT_COMPLETE
+
+
+def _print_json(runs: list[str]) -> Callable[[str], None]:
+    def announce(url: str) -> None:
+        print_json({"runs": runs, "url": url})
+        sys.stdout.flush()
+
+    return announce
+
+
+def is_local(host: str) -> bool:
+    """Whether an address is one of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_host(host: str) -> None:
     """Raises UsageError for an address that other machines can reach."""
-    try:
-        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = False
-    if not is_local:
+    if not is_local(host):
         raise UsageError(
             f"--host {host} is not an address of this machine alone: leave it at {DEFAULT_HOST} and use "
-            "ssh -L to look from elsewhere"
+            "ssh -L to look from elsewhere, or add --allow-remote"
         )
 
 
@@ -87,7 +117,3 @@ def check_port(host: str, port: int) -> None:
         raise MusetraceError(
             f"cannot serve on {host} port {port}: {reason}; choose another with --port N"
         ) from error
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

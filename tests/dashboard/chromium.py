@@ -21,7 +21,6 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-GRAPHS = ("op-graph", "lane-graph")
 
 
 def chromium_path() -> str | None:
@@ -49,15 +48,17 @@ def chromium(width: int = 1440, height: int = 1000, scheme: str = "light") -> It
 
 
 def wait_until_drawn(page: Page) -> None:
-    """Until the last callback has answered and both graphs show its figure."""
+    """Until there is a view and nothing of it waits for a callback; its graphs show their figures."""
     page.wait_for_function(
-        """(graphs) => graphs.every((id) => {
-            const plot = document.querySelector(`#${id} .js-plotly-plot`);
-            if (!plot || !plot._fullLayout || !plot.data) return false;
-            const loading = document.querySelector(`#${id}[data-dash-is-loading]`);
-            return plot.data.concat(plot.layout.annotations || []).length > 0 && !loading;
-        })""",
-        arg=list(GRAPHS),
+        """() => {
+            const view = document.querySelector('#view');
+            if (!view || !view.children.length || view.querySelector('[data-dash-is-loading]')) return false;
+            return [...view.querySelectorAll('.graph')].every((graph) => {
+                const plot = graph.querySelector('.js-plotly-plot');
+                if (!plot || !plot._fullLayout || !plot.data) return false;
+                return plot.data.concat(plot.layout.annotations || []).length > 0;
+            });
+        }""",
         timeout=30_000,
     )
     # Two frames: what was set is painted.

@@ -14,6 +14,7 @@ from chromium import chromium, wait_until_drawn
 from playwright.sync_api import Dialog, Page, Request
 
 from musetrace.dashboard import DashboardServer
+from musetrace.dashboard.ids import field_selector
 
 OP_DATA = "document.querySelector('#op-graph .js-plotly-plot').data"
 PLACE = """([graph, x, y]) => {
@@ -37,9 +38,13 @@ class Visit:
         """The labels of a graph's rows, as they are shown."""
         return [text.strip() for text in self.page.locator(f"#{graph} .ytick text").all_text_contents()]
 
-    def choose(self, picker: str, label: str) -> None:
+    def picked(self, field: str) -> str:
+        """The label that a picker shows."""
+        return self.page.locator(field_selector(field)).inner_text().strip()
+
+    def choose(self, field: str, label: str) -> None:
         """Choose an entry of a picker as a user does."""
-        self.page.locator(f"#{picker}").click()
+        self.page.locator(field_selector(field)).click()
         self.page.locator(".dash-dropdown-option", has_text=re.compile(f"^{re.escape(label)}$")).click()
         self.settle()
 
@@ -82,22 +87,27 @@ class Site:
     def __init__(self, stack: ExitStack, **options: Any) -> None:
         self.browser = stack.enter_context(chromium(**options))
         self._stack = stack
-        self._servers: dict[Path, DashboardServer] = {}
+        self._servers: dict[tuple[Path, ...], DashboardServer] = {}
 
-    def url(self, run: Path) -> str:
-        """The address at which a run is shown."""
-        if run not in self._servers:
-            self._servers[run] = self._stack.enter_context(DashboardServer(run, port=0))
-        return self._servers[run].url
+    def server(self, *runs: Path) -> DashboardServer:
+        """The server that shows these runs; the browser has its cookie."""
+        if runs not in self._servers:
+            server = self._servers[runs] = self._stack.enter_context(DashboardServer(runs, port=0))
+            page = self.browser.new_page()
+            page.goto(server.entry_url)
+            page.close()
+        return self._servers[runs]
 
     @contextmanager
-    def visit(self, run: Path, query: str = "") -> Iterator[Visit]:
-        """Open a run's page. At the end nothing may have left the machine or complained."""
-        url = self.url(run)
+    def visit(self, run: Path, where: str = "", *others: Path) -> Iterator[Visit]:
+        """Open a page of a run (and others), as ``ops?kind=entry``. At the end nothing may have left the
+        machine or complained.
+        """
+        url = self.server(run, *others).url
         visit = Visit(self.browser.new_page())
         visit.watch()
         try:
-            visit.page.goto(url + query)
+            visit.page.goto(url + where)
             visit.settle()
             yield visit
             assert visit.hosts - {""} == {urlsplit(url).netloc}

@@ -1,0 +1,19 @@
+"""What is to be known of the spans that a picture is made of, or why there are none."""
+
+from __future__ import annotations
+
+from musetrace.dashboard.conditions import RecordedRun
+from musetrace.figures.wording import many
+
+
+def quality(flagged: int, below_tick: int | None) -> list[str]:
+    """How many spans are left out, and how many are shorter than the clock tells."""
+    parts = [f"{many(flagged, 'flagged span')} left out"] if flagged else []
+    return parts + ([f"{below_tick:,} shorter than the clock's tick"] if below_tick else [])
+
+
+def nothing_stamped(run: RecordedRun) -> str:
+    """Why there is nothing to draw."""
+    if run.manifest.get("stamps") == "off":
+        return "This run was recorded with stamps off: it has launches and step times, but no timeline."
+    return "Nothing was stamped in what was chosen, so there is no timeline to draw."
