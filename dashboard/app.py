@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dash import ClientsideFunction, Dash, Input, Output
 from dash.exceptions import InvalidConfig
+from flask import Response
 
 from musetrace.dashboard import ids, router
 from musetrace.dashboard.api import blueprints
@@ -58,6 +59,7 @@ def create_app(runs: OpenRuns, access: Access | None = None) -> Dash:
         view.register(app, runs)
     for blueprint in blueprints(runs):
         app.server.register_blueprint(blueprint)
+    app.server.after_request(_read_file)
     # The hashes cover what the callbacks added, so they are taken last.
     guard(app.server, access or Access(hosts_of(DEFAULT_HOST, DEFAULT_PORT)), app.csp_hashes())
     return app
@@ -97,6 +99,14 @@ def _configured() -> Dash:
         update_title="",
         on_error=_on_error,
     )
+
+
+def _read_file(answer: Response) -> Response:
+    """An asset, read from its file: what compresses it would leave the file open."""
+    if answer.direct_passthrough:
+        answer.direct_passthrough = False
+        answer.make_sequence()
+    return answer
 
 
 def _on_error(error: Exception) -> None:

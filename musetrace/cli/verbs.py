@@ -31,7 +31,7 @@ VERBS = {
         "CompareCommand",
         "print what is faster or slower in run B than in run A",
     ),
-    "view": Verb("musetrace.cli.view", "ViewCommand", "show a run in the browser"),
+    "view": Verb("musetrace.cli.view", "ViewCommand", "show a run in the browser, or several to compare"),
     "overhead": Verb(
         "musetrace.cli.overhead",
         "OverheadCommand",

@@ -1,8 +1,8 @@
 """Takes pictures of a run's page, light and dark, wide and narrow.
 
-    python tests/dashboard/screenshots.py RUN FOLDER [QUERY]
+    python tests/dashboard/screenshots.py RUN FOLDER [WHERE]
 
-QUERY is what the address bar holds, ``?kind=global&rank=0``.
+WHERE is what the address bar holds, ``ops?kind=global&rank=0``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ WIDTHS = (1440, 900)
 SCHEMES = ("light", "dark")
 
 
-def take(run: Path, folder: Path, query: str = "") -> list[Path]:
+def take(run: Path, folder: Path, where: str = "") -> list[Path]:
     """Write one PNG of the whole page for each width and theme, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = []
-    with DashboardServer(run, port=0) as server:
+    with DashboardServer([run], port=0) as server:
         for width in WIDTHS:
             for scheme in SCHEMES:
                 picture = folder / f"view-{width}-{scheme}.png"
                 with chromium(width, 1000, scheme) as context:
                     page = context.new_page()
-                    page.goto(server.url + query, wait_until="networkidle")
+                    page.goto(server.entry_url)
+                    page.goto(server.url + where, wait_until="networkidle")
                     wait_until_drawn(page)
                     page.screenshot(path=picture, full_page=True)
                 pictures.append(picture)

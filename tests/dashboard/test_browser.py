@@ -16,6 +16,7 @@ from chromium import chromium_path, wait_until_drawn
 from playwright.sync_api import Page
 from site_visits import OP_DATA, Site
 
+from musetrace.dashboard.views import VIEWS
 from musetrace.figures.theme import theme
 from musetrace.figures.wording import shown
 from musetrace.store import Run
@@ -33,12 +34,12 @@ def site() -> Iterator[Site]:
 
 
 def test_the_kind_picker_changes_rows_and_address_and_back_goes_back(site: Site, decode_path: Path) -> None:
-    with site.visit(decode_path) as visit:
+    with site.visit(decode_path, "ops") as visit:
         assert {"attention", "stop1", "stop5", "kv_write"} <= set(visit.ticks())
         assert "losses\nnone" in visit.page.locator(".top").inner_text()
-        visit.choose("op-kind", "entry")
+        visit.choose("kind", "entry")
         assert visit.ticks() == ["entry", "qkv", "kv_write"]
-        assert visit.page.url.endswith("?kind=entry")
+        assert visit.page.url.endswith("/ops?kind=entry")
         visit.page.go_back()
         visit.page.wait_for_function("() => location.search === ''")
         visit.settle()
@@ -46,28 +47,71 @@ def test_the_kind_picker_changes_rows_and_address_and_back_goes_back(site: Site,
 
 
 def test_a_link_restores_the_view(site: Site, decode_path: Path) -> None:
-    with site.visit(decode_path) as visit:
-        visit.choose("op-kind", "global")
-        visit.choose("op-rank", "rank 1")
-        visit.choose("lane-launch", "entry")
-        visit.choose("lane-rows", "warps of rank 1, block 2")
-        address, ticks, lanes = visit.page.url, visit.ticks(), visit.ticks("lane-graph")
-    chosen = {
-        "op-kind": "global",
-        "op-rank": "rank 1",
-        "op-step": "all steps",
-        "lane-launch": "entry",
-        "lane-rows": "warps of rank 1, block 2",
-    }
-    with site.visit(decode_path, "?" + urlsplit(address).query) as visit:
-        assert {picker: visit.page.locator(f"#{picker}").inner_text().strip() for picker in chosen} == chosen
+    with site.visit(decode_path, "ops") as visit:
+        visit.choose("kind", "global")
+        visit.choose("rank", "rank 1")
+        address, ticks = visit.page.url, visit.ticks()
+    with site.visit(decode_path, address.partition("/ops")[1][1:] + "?" + urlsplit(address).query) as visit:
+        chosen = {"kind": "global", "rank": "rank 1", "step": "all steps"}
+        assert {field: visit.picked(field) for field in chosen} == chosen
         assert visit.ticks() == ticks
-        warps = ["rank 1  warp 0", *(f"warp {i}" for i in (1, 2, 3, 4, 8))]
-        assert visit.ticks("lane-graph") == lanes == warps
+
+
+def test_lanes_are_a_view_of_their_own_and_a_link_restores_them(site: Site, decode_path: Path) -> None:
+    warps = ["rank 1  warp 0", *(f"warp {i}" for i in (1, 2, 3, 4, 8))]
+    with site.visit(decode_path, "ops") as visit:
+        visit.page.get_by_role("link", name="Lanes").click()
+        visit.settle()
+        visit.choose("launch", "entry")
+        visit.choose("rows", "warps of rank 1, block 2")
+        assert visit.ticks("lane-graph") == warps
+        query = urlsplit(visit.page.url).query
+        visit.page.go_back()
+        visit.settle()
+        assert visit.picked("launch") == "entry"
+    with site.visit(decode_path, "lanes?" + query) as visit:
+        assert visit.picked("rows") == "warps of rank 1, block 2"
+        assert visit.ticks("lane-graph") == warps
+
+
+def test_a_second_run_is_chosen_in_the_header(site: Site, decode_path: Path, tiny_path: Path) -> None:
+    with site.visit(decode_path, "ops", tiny_path) as visit:
+        assert "2 ranks" in visit.page.locator(".top").inner_text()
+        visit.page.locator("#run-picker").click()
+        visit.page.locator(".dash-dropdown-option", has_text=tiny_path.name).click()
+        visit.settle()
+        assert "1 rank " in visit.page.locator(".top").inner_text()
+        assert visit.ticks() == ["attention", "stop1"]
+        assert visit.page.url.endswith("/ops?run=1")
+        visit.page.go_back()
+        visit.settle()
+        assert "2 ranks" in visit.page.locator(".top").inner_text()
+
+
+def test_keys_change_the_view_and_the_theme_and_tell_themselves(site: Site, decode_path: Path) -> None:
+    with site.visit(decode_path, "ops") as visit:
+        keyboard = visit.page.keyboard
+        keyboard.press("?")
+        assert "go to a view" in visit.page.locator("#help").inner_text()
+        keyboard.press("Escape")
+        assert visit.page.locator("#help").count() == 0
+        keyboard.press(str(1 + [view.name for view in VIEWS].index("lanes")))
+        visit.settle()
+        assert visit.page.url.endswith("/lanes")
+        assert visit.page.title().startswith("Lanes")
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_graph_is_saved_as_a_picture(site: Site, tiny_path: Path, suffix: str) -> None:
+    with site.visit(tiny_path, "ops") as visit:
+        with visit.page.expect_download() as saved:
+            visit.page.locator(f".save-picture[value={suffix}]").click()
+        content = Path(saved.value.path()).read_bytes()
+        assert content.startswith(b"\x89PNG" if suffix == "png" else b"<svg")
 
 
 def test_hover_shows_exact_nanoseconds(site: Site, tiny_path: Path) -> None:
-    with site.visit(tiny_path) as visit:
+    with site.visit(tiny_path, "ops") as visit:
         compute_y = visit.page.evaluate(f"() => {OP_DATA}.find(t => t.name === 'compute').y[0]")
         visit.hover("op-graph", 600.0, compute_y)
         label = visit.page.locator("#op-graph .hovertext")
@@ -86,7 +130,7 @@ def test_the_lanes_readout_shows_exact_nanoseconds(site: Site, decode_path: Path
     job = [job.name for job in decode.job_table.jobs].index("gemm1_load")
     span = next(one for one in spans if (one["launch"], one["block"], one["job"]) == (2, 3, job))
     begin = decode.steps(0)["base_ns"][1].as_py() + span["begin"] - begin_ns
-    with site.visit(decode_path) as visit:
+    with site.visit(decode_path, "lanes") as visit:
         visit.hover("lane-graph", (begin + span["dur"] / 2) / 1000, 3.25)
         readout = visit.page.locator("#lane-readout data")
         readout.first.wait_for()
@@ -98,7 +142,7 @@ def test_the_lanes_readout_shows_exact_nanoseconds(site: Site, decode_path: Path
 def test_the_readout_moves_nothing_under_the_pointer_and_says_what_the_clock_leaves_open(
     site: Site, coarse_path: Path
 ) -> None:
-    with site.visit(coarse_path) as visit:
+    with site.visit(coarse_path, "lanes") as visit:
         page = visit.page
         assert "clock\nglobaltimer, tick 32 ns" in page.locator(".top").inner_text()
         for width in (900, 1440):
@@ -129,7 +173,7 @@ def has_look(page: Page, name: str) -> None:
 
 
 def test_the_theme_follows_the_system_and_the_button(site: Site, decode_path: Path) -> None:
-    with site.visit(decode_path) as visit:
+    with site.visit(decode_path, "ops") as visit:
         page, toggle = visit.page, visit.page.locator("#theme-toggle")
         has_look(page, "light")
         page.emulate_media(color_scheme="dark")
@@ -147,9 +191,9 @@ def test_the_theme_follows_the_system_and_the_button(site: Site, decode_path: Pa
 
 
 def test_hostile_names_are_shown_literally_and_do_nothing(site: Site, hostile_path: Path) -> None:
-    with site.visit(hostile_path) as visit:
+    with site.visit(hostile_path, "ops") as visit:
         page = visit.page
-        visit.choose("op-kind", HOSTILE[0])
+        visit.choose("kind", HOSTILE[0])
         ticks = visit.ticks()
         for name in ("<b>bold</b>", "gemm<128,64>", "%{x}", "&lt;b&gt;", "javascript:alert(3)"):
             assert name in ticks
@@ -165,20 +209,22 @@ def test_hostile_names_are_shown_literally_and_do_nothing(site: Site, hostile_pa
                 "(name) => document.querySelector('#op-graph .hovertext')?.textContent.includes(name)",
                 arg=name,
             )
-        visit.choose("lane-rows", "warps of rank 0, block 0")
+        visit.page.get_by_role("link", name="Lanes").click()
+        visit.settle()
+        visit.choose("rows", "warps of rank 0, block 0")
         visit.hover("lane-graph", 8.0, 4.5)
         page.locator("#lane-readout data").first.wait_for()
         assert page.locator("img, a[href*=evil], svg a, [onerror], [onload]").count() == 0
 
 
 def test_an_empty_run_says_so_whatever_the_address_asks_for(site: Site, empty_path: Path) -> None:
-    with site.visit(empty_path, "?kind=%3Cimg%20src=x%20onerror=alert(1)%3E&rows=../../etc") as visit:
+    with site.visit(empty_path, "ops?kind=%3Cimg%20src=x%20onerror=alert(1)%3E&rows=../../etc") as visit:
         assert "Nothing was stamped" in (visit.page.locator("#op-graph").text_content() or "")
         assert "incomplete" in visit.page.locator(".top").inner_text()
 
 
 def test_the_page_fits_a_narrow_window(site: Site, decode_path: Path) -> None:
-    with site.visit(decode_path) as visit:
+    with site.visit(decode_path, "ops") as visit:
         for width in (900, 1440):
             visit.page.set_viewport_size({"width": width, "height": 900})
             visit.page.wait_for_function(

@@ -12,7 +12,7 @@ from builders import JournalBuilder, LaunchStamps, small_table
 from conftest import HOSTILE
 
 from musetrace.dashboard.conditions import Condition, conditions
-from musetrace.dashboard.layout import header
+from musetrace.dashboard.page import run_conditions
 from musetrace.store import Run, open_run
 
 
@@ -81,7 +81,7 @@ def test_losses_are_named_counted_and_toned_by_what_they_mean(tmp_path: Path) ->
     assert found["losses"].tone == "bad"
     assert (found["verdict"].value, found["verdict"].tone) == ("incomplete", "poor")
     assert "1 of 2 ranks" in found["verdict"].detail
-    page = json.dumps(header(open_run(tmp_path)).to_plotly_json(), default=lambda part: part.to_plotly_json())
+    page = json.dumps(run_conditions(open_run(tmp_path)), default=lambda part: part.to_plotly_json())
     assert "notes about this run" in page
 
 

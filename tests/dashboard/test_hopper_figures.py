@@ -10,8 +10,7 @@ from decode_run import build_decode_run
 
 from musetrace.analysis import op_timeline
 from musetrace.analysis.gaps.stops import stop_jobs
-from musetrace.dashboard.choices import Choices
-from musetrace.dashboard.op_state import OpState
+from musetrace.dashboard.scope import ScopeChoices
 from musetrace.figures.block_lanes import block_lanes_figure
 from musetrace.figures.lane_spans import LaneChoice, lane_spans
 from musetrace.figures.op_timeline import op_timeline_figure
@@ -60,6 +59,4 @@ def test_the_lanes_of_a_block_are_its_stamping_warps(run: Run) -> None:
 
 
 def test_the_first_view_is_a_layer(run: Run) -> None:
-    state = Choices(run).default
-    assert isinstance(state, OpState)
-    assert state.kind in ("sliding", "global")
+    assert ScopeChoices(run).default.kind in ("sliding", "global")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from musetrace.dashboard.choices import Choices
 from musetrace.dashboard.conditions import conditions
-from musetrace.dashboard.views.op_view import draw_ops, layout
+from musetrace.dashboard.lane_choices import LaneChoices
+from musetrace.dashboard.open_runs import OpenRuns
+from musetrace.dashboard.scope import Scope, ScopeChoices
+from musetrace.dashboard.views import VIEWS
+from musetrace.dashboard.views.op_view import draw_ops
+from musetrace.dashboard.views.view import View
 from musetrace.figures.lane_spans import LaneChoice, lane_spans
 from musetrace.store.run import Run
 from tests.unit.attached_run import record_run
@@ -18,12 +22,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_kernels_and_launches_are_what_there_is_to_choose(run: Run) -> None:
-    choices = Choices(run)
-    options = choices.options(choices.default)
-    assert [option.label for option in options["kind"]] == ["all kernels", "gemm", "reduce"]
-    assert [option.label for option in options["launch"]] == ["gemm, launch 0", "gemm, launch 1", "reduce"]
-    page = str(layout(run))
-    assert "layer" not in page.lower()
+    lanes = LaneChoices(run)
+    launches = lanes.options(lanes.default)["launch"]
+    assert [option.label for option in ScopeChoices(run).options()["kind"]] == [
+        "all kernels",
+        "gemm",
+        "reduce",
+    ]
+    assert [option.label for option in launches] == ["gemm, launch 0", "gemm, launch 1", "reduce"]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_no_view_speaks_of_layers_where_there_are_none(run: Run, view: View) -> None:
+    runs = OpenRuns([run])
+    assert "layer" not in str(view.layout(runs, runs.ref(0), {}).body).lower()
 
 
 def test_a_launch_has_the_lanes_of_its_own_kernel(run: Run) -> None:
@@ -33,7 +45,7 @@ def test_a_launch_has_the_lanes_of_its_own_kernel(run: Run) -> None:
 
 
 def test_the_timeline_of_a_kernel_counts_its_blocks(run: Run) -> None:
-    figure, _ = draw_ops(run, "reduce", "all", "all", "light")
+    figure, _ = draw_ops(run, Scope("reduce"), "light")
     hovers = [text for trace in figure.data if trace.customdata is not None for text in trace.customdata]
     assert any("2 of 2 blocks" in text for texts in hovers for text in texts)
 

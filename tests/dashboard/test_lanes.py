@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musetrace.dashboard.readout import describe, pointer_of, span_at
-from musetrace.dashboard.views.op_view import lanes_note
+from musetrace.dashboard.views.lanes_view import lanes_note
 from musetrace.dashboard.views.parts import span_readout
 from musetrace.errors import AnalysisError
 from musetrace.figures.block_lanes import MOST_BARS, block_lanes_figure, extent_of

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import socket
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import OWN, opener, urls
 from dash import Dash
 from flask.testing import FlaskClient
 
 from musetrace.dashboard import DashboardServer, create_app
+from musetrace.dashboard.ids import field
+from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.dashboard.security import MAX_BODY_BYTES, content_security_policy, hosts_of
 from musetrace.errors import MusetraceError, UsageError
-from musetrace.store import Run
+from musetrace.store import Run, open_run
 
-OWN = {"Host": "127.0.0.1:8050"}
 UPDATE = "/_dash-update-component"
 BAD_HOSTS = (
     "evil.example",
@@ -46,23 +48,12 @@ BAD_HOSTS = (
 
 @pytest.fixture(scope="module")
 def app(decode: Run) -> Dash:
-    return create_app(decode)
+    return create_app(OpenRuns([decode]))
 
 
 @pytest.fixture
 def client(app: Dash) -> FlaskClient:
     return app.server.test_client()
-
-
-def urls(app: Dash) -> list[str]:
-    """A URL of every registered route, and a few real ones behind the general routes."""
-    found = [re.sub(r"<[^>]+>", "x", str(rule)) for rule in app.server.url_map.iter_rules()]
-    return [
-        *found,
-        "/assets/style.css",
-        "/assets/theme.js",
-        "/_dash-component-suites/plotly/package_data/plotly.min.js",
-    ]
 
 
 @pytest.mark.parametrize("host", BAD_HOSTS)
@@ -107,8 +98,9 @@ def test_the_policy_is_well_formed_and_allows_scripts_by_hash_only() -> None:
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in directives)
     assert directives["script-src"] == "'self' 'sha256-abc='"
     assert directives["default-src"] == directives["connect-src"] == "'self'"
-    for closed in ("object-src", "base-uri", "frame-ancestors", "form-action"):
+    for closed in ("object-src", "base-uri", "frame-ancestors"):
         assert directives[closed] == "'none'"
+    assert directives["form-action"] == "'self'"
 
 
 def test_the_page_names_no_other_machine(client: FlaskClient) -> None:
@@ -154,24 +146,32 @@ def test_a_body_that_makes_no_sense_is_refused_without_echo_or_stack(
     assert client.get("/", headers=OWN).status_code == 200
 
 
-def callback_body(output: str, inputs: dict[str, Any]) -> dict[str, Any]:
-    """What the page sends for the draw of the op timeline."""
-    ids = [
-        {"id": one.split(".")[0], "property": one.split(".")[1], "value": value}
-        for one, value in inputs.items()
+OP_OUTPUT = "..op-graph.figure...op-note.children...op-files.children.."
+
+
+def op_inputs(kind: object, rank: object, step: object, theme: object) -> list[dict[str, Any]]:
+    """The inputs of the op timeline's callback."""
+    fields = {"kind": kind, "rank": rank, "step": step}
+    return [
+        {"id": "run", "property": "data", "value": {"index": 0, "version": 0}},
+        *({"id": field(name), "property": "value", "value": value} for name, value in fields.items()),
+        {"id": "theme", "property": "data", "value": theme},
     ]
+
+
+def callback_body(output: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the page sends for the draw of the op timeline."""
     outputs = [
         dict(zip(("id", "property"), one.split("."), strict=True)) for one in output.strip(".").split("...")
     ]
-    return {"output": output, "outputs": outputs, "inputs": ids, "changedPropIds": list(inputs)}
+    return {"output": output, "outputs": outputs, "inputs": inputs, "changedPropIds": ["run.data"]}
 
 
 @pytest.mark.parametrize("value", [None, 3, [], {"a": 1}, "../../etc/passwd", "<b>", "9" * 500])
 def test_values_that_no_picker_has_give_a_sentence_or_an_error_but_no_stack(
     client: FlaskClient, value: object
 ) -> None:
-    inputs = {"op-kind.value": value, "op-rank.value": value, "op-step.value": value, "theme.data": value}
-    body = callback_body("..op-graph.figure...op-note.children..", inputs)
+    body = callback_body(OP_OUTPUT, op_inputs(value, value, value, value))
     answer = client.post(UPDATE, headers=OWN, json=body)
     assert answer.status_code in (200, 204, 400, 500)
     assert "Traceback" not in answer.text
@@ -179,10 +179,8 @@ def test_values_that_no_picker_has_give_a_sentence_or_an_error_but_no_stack(
 
 
 def test_the_page_draws_through_the_callback_route(client: FlaskClient) -> None:
-    inputs = {"op-kind.value": "entry", "op-rank.value": "all", "op-step.value": "all", "theme.data": "dark"}
-    answer = client.post(
-        UPDATE, headers=OWN, json=callback_body("..op-graph.figure...op-note.children..", inputs)
-    )
+    body = callback_body(OP_OUTPUT, op_inputs("entry", "all", "all", "dark"))
+    answer = client.post(UPDATE, headers=OWN, json=body)
     figure = json.loads(answer.text)["response"]["op-graph"]["figure"]
     assert figure["layout"]["yaxis"]["ticktext"] == ["entry", "qkv", "kv_write"]
 
@@ -239,10 +237,10 @@ def test_the_environment_opens_nothing(decode_path: Path, monkeypatch: pytest.Mo
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with DashboardServer(decode_path, port=0) as server:
+    with DashboardServer([decode_path], port=0) as server:
         assert listeners(server.port) <= {"0100007F"}
         assert server.url == f"http://127.0.0.1:{server.port}/"
-        with urllib.request.urlopen(server.url, timeout=10) as answer:
+        with opener().open(server.entry_url, timeout=10) as answer:
             page = answer.read().decode()
             assert answer.headers["Server"] == "musetrace"
     assert "evil" not in page
@@ -255,13 +253,13 @@ def test_settings_of_dash_that_contradict_each_other_are_one_sentence(
 ) -> None:
     monkeypatch.setenv("DASH_URL_BASE_PATHNAME", "/x/")
     with pytest.raises(UsageError, match="DASH_URL_BASE_PATHNAME"):
-        create_app(decode)
+        create_app(OpenRuns([decode]))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "evil.example", "127.0.0.1.evil.example"])
 def test_an_address_that_others_can_reach_is_refused(decode_path: Path, host: str) -> None:
     with pytest.raises(UsageError, match="not an address of this machine alone"):
-        DashboardServer(decode_path, host=host, port=0)
+        DashboardServer([decode_path], host=host, port=0)
 
 
 def test_a_port_that_is_taken_is_one_sentence_and_leaves_the_process_alive(decode_path: Path) -> None:
@@ -270,7 +268,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_leaves_the_process_alive(decod
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(MusetraceError, match=f"port {port}: .*choose another"):
-            DashboardServer(decode_path, port=port)
+            DashboardServer([decode_path], port=port)
 
 
 def test_hosts_are_those_of_the_bound_address() -> None:
@@ -281,10 +279,27 @@ def test_hosts_are_those_of_the_bound_address() -> None:
 def test_two_applications_in_one_process_know_nothing_of_each_other(
     decode_path: Path, tiny_path: Path
 ) -> None:
-    with DashboardServer(decode_path, port=0) as one, DashboardServer(tiny_path, port=0) as other:
+    with DashboardServer([decode_path], port=0) as one, DashboardServer([tiny_path], port=0) as other:
         layouts = []
         for server in (one, other):
-            with urllib.request.urlopen(server.url + "_dash-layout", timeout=10) as answer:
+            browser = opener()
+            browser.open(server.entry_url, timeout=10).close()
+            with browser.open(server.url + "_dash-layout", timeout=10) as answer:
                 layouts.append(answer.read().decode())
-    assert "2 ranks" in layouts[0]
-    assert "2 ranks" not in layouts[1]
+    assert decode_path.name in layouts[0]
+    assert decode_path.name not in layouts[1]
+
+
+def test_several_runs_are_shown_under_names_that_tell_them_apart(decode_path: Path, tiny_path: Path) -> None:
+    runs = OpenRuns([open_run(decode_path), open_run(tiny_path), open_run(tiny_path)])
+    assert runs.names[0] == decode_path.name
+    assert len(set(runs.names)) == 3
+
+
+def test_a_request_without_a_compressed_answer_gets_a_plain_one(client: FlaskClient) -> None:
+    script = "/_dash-component-suites/plotly/package_data/plotly.min.js"
+    plain = client.get(script, headers=OWN)
+    packed = client.get(script, headers={**OWN, "Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.data) == plain.data
+    assert len(packed.data) < len(plain.data) / 2

@@ -30,7 +30,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The calls of a stand-in for the dashboard's serve()."""
     calls: list[tuple[Any, ...]] = []
     stand_in = ModuleType("musetrace.dashboard")
-    stand_in.serve = lambda *args: calls.append(args)  # type: ignore[attr-defined]
+
+    def serve(runs: list[Path], host: str, port: int, *, open_browser: bool, **options: Any) -> None:
+        calls.append((runs, host, port, open_browser, options["allow_remote"]))
+        if options["announce"] is not None:
+            options["announce"](f"http://{host}:{port}/?token=t")
+
+    stand_in.serve = serve  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "musetrace.dashboard", stand_in)
     return calls
 
@@ -38,15 +44,29 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_it_serves_on_this_machine(served: list[tuple[Any, ...]], free_port: int) -> None:
     assert main(["view", "run", "--port", str(free_port)]) == 0
     assert main(["view", "run", "--port", str(free_port), "--no-browser", "--host", "localhost"]) == 0
+    assert main(["view", "run", "other", "--port", str(free_port)]) == 0
     assert served == [
-        (Path("run"), "127.0.0.1", free_port, True),
-        (Path("run"), "localhost", free_port, False),
+        ([Path("run")], "127.0.0.1", free_port, True, False),
+        ([Path("run")], "localhost", free_port, False, False),
+        ([Path("run"), Path("other")], "127.0.0.1", free_port, True, False),
     ]
+
+
+def test_other_machines_are_served_with_a_warning(
+    served: list[tuple[Any, ...]], free_port: int, capsys: Out
+) -> None:
+    assert main(["view", "run", "--host", "0.0.0.0", "--allow-remote", "--port", str(free_port)]) == 0
+    assert served == [([Path("run")], "0.0.0.0", free_port, True, True)]
+    warned = capsys.readouterr().err
+    assert warned == "musetrace: warning: 0.0.0.0 is open to other machines, without encryption\n"
+    assert main(["view", "run", "--allow-remote", "--port", str(free_port)]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_json_tells_the_address(served: list[tuple[Any, ...]], free_port: int, capsys: Out) -> None:
     assert main(["view", "run", "--port", str(free_port), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"run": "run", "url": f"http://127.0.0.1:{free_port}/"}
+    url = f"http://127.0.0.1:{free_port}/?token=t"
+    assert json.loads(capsys.readouterr().out) == {"runs": ["run"], "url": url}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", "", "127.0.0.1.evil"])
