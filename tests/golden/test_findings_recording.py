@@ -131,7 +131,7 @@ def test_the_first_three_are_those_that_the_readme_shows(
     totals = {cause: sum(by_kind.values()) / BLOCKS / STEPS for cause, by_kind in per_step.items()}
     first = sorted(totals, key=totals.__getitem__, reverse=True)[:3]
     assert first == ["unpooler_wait_input", "head", "gemm1_wait_input"]
-    assert [round(totals[cause] / 1000, 1) for cause in first] == [20.1, 16.1, 13.1]
+    assert [round(totals[cause] / 1000, 1) for cause in first] == [20.4, 16.2, 12.3]
     rows = analysis.findings(run).to_pylist()
     assert [row["place"] for row in rows[:3]] == [1, 2, 3]
     assert [row["wait"] or row["cause"] for row in rows[:3]] == first
@@ -191,4 +191,4 @@ def test_half_of_a_sliding_launchs_idle_time_lies_behind_gemm2(run: Run, instanc
     assert found["share_of_launch_idle"] == pytest.approx(behind / idle)
     assert found["share_of_launch_time"] == pytest.approx(time_behind / time)
     assert abs(found["per_step_ns"] - behind / BLOCKS / STEPS) <= 0.5
-    assert round(100 * behind / idle, 1) == 51.6
+    assert round(100 * behind / idle, 1) == 52.2

@@ -56,10 +56,11 @@ def test_every_layer_waits_for_the_block_that_sends_gemm_2_last(
     assert len(launches) == 12
     for launch in launches:
         sent = last_ends[launch["step"], launch["launch"]]["gemm2_send"]
-        last = max(sent, key=lambda block: sent[block])
+        last = {block for block, end in sent.items() if end == max(sent.values())}
         path = analysis.critical_spans(run, step=launch["step"], launch=launch["launch"]).to_pylist()
         (edge,) = [row for row in path if row["from_job"] == "gemm2_send"]
-        assert (edge["from_block"], edge["begin_ns"]) == (last, sent[last])
+        assert edge["from_block"] in last
+        assert edge["begin_ns"] == max(sent.values())
         assert edge["op"] == "stop4"
         assert sum(row["dur_ns"] for row in path) == launch["end_ns"] - launch["begin_ns"]
 
