@@ -103,6 +103,8 @@ def test_saved_time_that_became_waiting_is_a_sentence(here: Path, capsys: Out) -
     )
     assert sentence is not None
     assert [float(number) for number in sentence.groups()] == pytest.approx([4.0, 4.0], abs=0.02)
+    build(here / "d", norm=19_000, wait=10_000, seed=4)
+    assert "sliding: more than the " in compare(capsys, "a", "d", "--width", "200")
 
 
 def test_an_incomplete_run_is_compared_and_the_exit_code_is_3(here: Path, capsys: Out) -> None:

@@ -9,6 +9,7 @@ from musetrace.analysis import Comparison
 from musetrace.analysis.certainty.bootstrap import LEAST_VALUES, least_values
 from musetrace.analysis.comparing.difference import FASTER, SAME, SLOWER, is_told
 from musetrace.analysis.comparing.outputs import Outputs
+from musetrace.analysis.comparing.saved_time import MOST
 from musetrace.cli.compare.limit import Limit
 from musetrace.cli.idle_words import cause_words
 from musetrace.cli.numbers import NOTHING, percent, us
@@ -44,10 +45,9 @@ def count_sentence(found: Comparison) -> str:
 
 def saved_sentence(row: dict[str, Any]) -> str:
     """What became of the time that ops of one kind of launch saved."""
-    saved = us(row["saved_ns"], _DECIMALS)
-    text = (
-        f"{row['launch']}: {saved} us per block and launch that {_named(row['ops'])} saved {row['verdict']}"
-    )
+    more = "more than the " if row["share"] * MOST > 1 else ""
+    saved = f"{us(row['saved_ns'], _DECIMALS)} us per block and launch"
+    text = f"{row['launch']}: {more}{saved} that {_named(row['ops'])} saved {row['verdict']}"
     if row["into"]:
         text += f": {_named([_grown(into) for into in row['into']])}"
     return f"{text}; {_launch_words(row)}" if row["launch_verdict"] else text
