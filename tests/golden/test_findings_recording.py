@@ -132,6 +132,14 @@ def test_the_first_three_are_those_that_the_readme_shows(
     first = sorted(totals, key=totals.__getitem__, reverse=True)[:3]
     assert first == ["unpooler_wait_input", "head", "gemm1_wait_input"]
     assert [round(totals[cause] / 1000, 1) for cause in first] == [20.4, 16.2, 12.3]
+    launches = run.launches(0).to_pylist()
+    lengths = [
+        max(row["end_ns"] for row in launches if row["step"] == step)
+        - min(row["begin_ns"] for row in launches if row["step"] == step)
+        for step in run.step_ids(0)
+    ]
+    assert round(sum(lengths) / STEPS / 1000, 1) == 872.7
+    assert round(sum(totals.values()) / 1000, 1) == 152.4
     rows = analysis.findings(run).to_pylist()
     assert [row["place"] for row in rows[:3]] == [1, 2, 3]
     assert [row["wait"] or row["cause"] for row in rows[:3]] == first
@@ -149,26 +157,37 @@ def test_what_is_quoted_of_the_report_is_what_it_says(
         assert part in page
 
 
-def test_how_much_of_a_wait_its_producer_was_not_done(run: Run) -> None:
-    """Of the wait at the head of the list, from the ends of the awaited job on all blocks of the launch."""
+@pytest.mark.parametrize(
+    ("wait", "awaited", "percent"),
+    [
+        ("unpooler_wait_input", "stop4_combine", 77.3),
+        ("gemm1_wait_input", "stop2_norm", 0.0),
+        ("qkv_wait_slices", "qkv_compute", 85.0),
+        ("stop1_wait_rows", "stop1_sum", 56.9),
+    ],
+)
+def test_how_much_of_a_wait_its_producer_was_not_done(
+    run: Run, wait: str, awaited: str, percent: float
+) -> None:
+    """Of the waits at the head of the list, from the ends of the awaited job on all blocks of the launch."""
     jobs = [job.name for job in run.job_table.jobs]
-    wait, awaited = jobs.index("unpooler_wait_input"), jobs.index("stop4_combine")
     total = not_done = 0
     for step in run.step_ids(0):
         rows = run.spans(0, step).to_pylist()
         ends: dict[int, list[int]] = defaultdict(list)
         for row in rows:
-            if row["job"] == awaited:
+            if row["job"] == jobs.index(awaited):
                 ends[row["launch"]].append(row["begin"] + row["dur"])
         for row in rows:
-            if row["job"] == wait:
+            if row["job"] == jobs.index(wait):
                 end = row["begin"] + row["dur"]
                 last = max(time for time in ends[row["launch"]] if time <= end)
                 total += row["dur"]
                 not_done += max(0, min(last, end) - row["begin"])
-    (found,) = (row for row in analysis.findings(run).to_pylist() if row["wait"] == "unpooler_wait_input")
+    (found,) = (row for row in analysis.findings(run).to_pylist() if row["wait"] == wait)
+    assert found["awaits"] == awaited
     assert found["not_ready_share"] == pytest.approx(not_done / total)
-    assert round(100 * not_done / total, 1) == 77.3
+    assert round(100 * not_done / total, 1) == percent
 
 
 def test_half_of_a_sliding_launchs_idle_time_lies_behind_gemm2(run: Run, instances: list[Instance]) -> None:

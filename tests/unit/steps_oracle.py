@@ -152,17 +152,17 @@ def outliers(run: FakeRun, rank: int | None, threshold: float) -> list[dict[str,
                     "deviation_ns": scale,
                 }
             )
-    return in_places(rows, 2 * run.tick_ns)
+    return in_places(rows, [run.tick_ns] * len(rows))
 
 
-def in_places(rows: list[dict[str, Any]], apart: int) -> list[dict[str, Any]]:
-    """The largest growth first; what is nearer than that to the largest of its place stands as it stood."""
-    left, found = list(rows), []
+def in_places(rows: list[dict[str, Any]], off: list[int]) -> list[dict[str, Any]]:
+    """The largest growth first; what its own and the largest's error hold together stands as it stood."""
+    left, found = list(zip(rows, off, strict=True)), []
     while left:
-        largest = max(row["growth_ns"] for row in left)
-        place = [row for row in left if largest - row["growth_ns"] < apart]
-        found += place
-        left = [row for row in left if row not in place]
+        largest, error = max(left, key=lambda one: one[0]["growth_ns"])
+        near = [largest["growth_ns"] - row["growth_ns"] < error + its for row, its in left]
+        found += [row for (row, _), is_near in zip(left, near, strict=True) if is_near]
+        left = [one for one, is_near in zip(left, near, strict=True) if not is_near]
     return found
 
 
@@ -243,8 +243,7 @@ def growth(run: FakeRun, threshold: float, most: int) -> list[dict[str, Any]]:
                         "share": grown / outlier["growth_ns"],
                     }
                 )
-        apart = 2 * max((row["growth_uncertainty_ns"] for row in of_step), default=0)
-        rows += in_places(of_step, apart)
+        rows += in_places(of_step, [row["growth_uncertainty_ns"] for row in of_step])
     return rows
 
 

@@ -15,6 +15,7 @@ from musetrace import analysis
 from musetrace.analysis.certainty.clock_quality import (
     combined_ns,
     grid_ns,
+    largest_first,
     mean_uncertainty_ns,
     places,
     share_uncertainty,
@@ -173,19 +174,29 @@ def test_a_share_is_off_by_no_more_than_part_and_whole_make_it(part: int, a: int
     assert share_uncertainty(part, None, whole, b) is share_uncertainty(part, a, whole, None) is None
 
 
-@given(st.lists(st.integers(-9, 9), max_size=12), st.integers(1, 6))
-def test_places_grow_with_the_values_and_hold_what_is_within_the_uncertainty(
-    values: list[int], uncertainty: int
-) -> None:
-    found = places(values, uncertainty)
-    for place in set(found):
-        mine = [value for value, its in zip(values, found, strict=True) if its == place]
-        after = [value for value, its in zip(values, found, strict=True) if its > place]
-        assert all(told_apart(value, min(mine), uncertainty) for value in after)
-        assert all(value > max(mine) for value in after)
-        assert max(mine) - min(mine) < uncertainty
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 6)), max_size=12))
+def test_a_place_holds_what_is_not_told_apart_from_its_first_value(numbers: list[tuple[int, int]]) -> None:
+    values, off = [value for value, _ in numbers], [one for _, one in numbers]
+    found = places(values, off)
     assert set(found) == set(range(len(set(found))))
-    assert set(places(values, None)) <= {0}
+    for place in set(found):
+        mine = [one for one, at in zip(numbers, found, strict=True) if at == place]
+        first, its = min(mine, key=lambda one: one[0])
+        for (value, one), at in zip(numbers, found, strict=True):
+            if at >= place:
+                assert value >= first
+                assert told_apart(value, first, one + its) == (at > place)
+    assert set(places(values, [None, *off[1:]] if off else [])) <= {0}
+
+
+def test_a_value_of_great_uncertainty_ties_only_itself() -> None:
+    """1.50 and 1.54 +- 0.01 are told apart whatever else is not, so the larger one stands first."""
+    values, off = [-1_500, -1_540, -800, -700], [11, 13, 12, 4_000]
+    assert places(values, off) == [1, 0, 2, 0]
+    rows = [
+        {"name": name, "ns": -value, "off": its} for name, value, its in zip("abcd", values, off, strict=True)
+    ]
+    assert [row["name"] for row in largest_first(rows, "ns", "off")] == ["b", "d", "a", "c"]
 
 
 @pytest.mark.parametrize(

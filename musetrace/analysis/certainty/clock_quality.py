@@ -112,37 +112,42 @@ def told_apart(first: float, second: float, uncertainty: float | None) -> bool:
     return uncertainty is not None and abs(first - second) >= uncertainty > 0
 
 
-def places(values: Sequence[float], uncertainty: float | None) -> list[int]:
+def places(values: Sequence[float], uncertainties: Sequence[int | None]) -> list[int]:
     """The place of each value in growing order, from 0; values that cannot be told apart share one.
 
-    A place holds everything that is not told apart from the smallest value in it. ``uncertainty`` is that of
-    a difference of two of the values; where it is None all values share one place.
+    The smallest value that has no place yet leads the next one, which holds everything that is not told apart
+    from it, by the uncertainties of both. So each value is told apart from what leads the places before its
+    own. Where an uncertainty is None all values share one place.
     """
+    off = [one for one in uncertainties if one is not None]
     found = [0] * len(values)
-    order = sorted(range(len(values)), key=values.__getitem__)
-    place, smallest = 0, values[order[0]] if order else 0
-    for index in order:
-        if told_apart(values[index], smallest, uncertainty):
-            place, smallest = place + 1, values[index]
-        found[index] = place
+    left = sorted(range(len(values)), key=values.__getitem__) if len(off) == len(values) else []
+    place = 0
+    while left:
+        first, later = left[0], []
+        for index in left:
+            if told_apart(values[index], values[first], off[index] + off[first]):
+                later.append(index)
+            else:
+                found[index] = place
+        left, place = later, place + 1
     return found
 
 
-def in_places(things: Sequence[Thing], values: Sequence[float], uncertainty: float | None) -> list[Thing]:
+def in_places(
+    things: Sequence[Thing], values: Sequence[float], uncertainties: Sequence[int | None]
+) -> list[Thing]:
     """Things by the places of their values; those that share a place stay in the order in which they came."""
-    found = places(values, uncertainty)
+    found = places(values, uncertainties)
     return [things[index] for index in sorted(range(len(things)), key=found.__getitem__)]
 
 
 def largest_first(rows: Sequence[Row], name: str, uncertainty: str) -> list[Row]:
     """Rows by a value, the largest first; those that the clock cannot tell apart in the order they came in.
 
-    Each row's ``uncertainty`` is that of its value; the largest of them is taken for all. Where one is None
-    all rows share one place.
+    ``uncertainty`` names that of each row's value. Where one is None all rows share one place.
     """
-    off = [row[uncertainty] for row in rows]
-    worst = None if None in off else max(off, default=0)
-    return in_places(rows, [-row[name] for row in rows], combined_ns(worst, worst))
+    return in_places(rows, [-row[name] for row in rows], [row[uncertainty] for row in rows])
 
 
 def grid_ns(times_ns: Ints) -> int | None:

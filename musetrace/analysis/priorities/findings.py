@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from musetrace.analysis.answer import answer
-from musetrace.analysis.certainty.clock_quality import combined_ns, places
+from musetrace.analysis.certainty.clock_quality import places
 from musetrace.analysis.gaps.attribution import attribution
 from musetrace.analysis.gaps.idle import idle
 from musetrace.analysis.gaps.idle_after import gathering, idle_after
@@ -160,8 +160,7 @@ def findings_from(run: RunLike, evidence: Evidence) -> pa.Table:
         row |= _about_wait(run, cause, evidence)
         row |= _if_gone(row, all_gains.get((GONE, row["wait"])))
     off = [row["per_step_uncertainty_ns"] for row in ranked]
-    apart = None if None in off else combined_ns(max(off, default=0), max(off, default=0))
-    for row, place in zip(ranked, places([-row["per_step_ns"] for row in ranked], apart), strict=True):
+    for row, place in zip(ranked, places([-row["per_step_ns"] for row in ranked], off), strict=True):
         row["place"] = place + 1
     ranked.sort(key=lambda row: int(row["place"]))
     behind = [_behind(kind, table, per_step, whole_ns) for kind, table in evidence.idle_after.items()]

@@ -59,8 +59,8 @@ def best_gains(table: JobTable, all_gains: Mapping[tuple[str, str], Gain], how: 
         for target in sorted(targets)
         if all_gains[how, target].is_told and op_of.get(target) not in targets - {target}
     }
-    worst = max((gain.uncertainty_ns or 0 for gain in chosen.values()), default=0)
-    found = places([-gain.saved_ns for gain in chosen.values()], combined_ns(worst, worst))
+    off = [gain.uncertainty_ns for gain in chosen.values()]
+    found = places([-gain.saved_ns for gain in chosen.values()], off)
     rows: list[dict[str, Any]] = [
         {"place": place + 1, "how": how, "target": target, "gain": gain}
         for place, (target, gain) in zip(found, chosen.items(), strict=True)

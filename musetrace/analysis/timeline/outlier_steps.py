@@ -131,7 +131,7 @@ class StepLengths:
             return []
         growth = self.longest_ns - self.median_ns
         found = np.flatnonzero((growth > threshold * self.deviation_ns) & (growth >= open_ns)).tolist()
-        return in_places(found, [-int(growth[at]) for at in found], open_ns)
+        return in_places(found, [-int(growth[at]) for at in found], [tick] * len(found))
 
     def slowest(self, at: int, tick: int | None) -> int | None:
         """The rank on which a step is longest, None where the clock does not tell."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from musetrace.analysis.certainty.clock_quality import combined_ns, in_places
+from musetrace.analysis.certainty.clock_quality import in_places
 from musetrace.analysis.certainty.percentiles import TENTHS
 from musetrace.analysis.priorities.late import leader
 from musetrace.cli.numbers import NOTHING, count, decimals_for, percent
@@ -152,9 +152,8 @@ def _during(row: dict[str, Any]) -> str:
 
 
 def _by_begin(rows: Rows) -> Rows:
-    begins = [row["begin_p50_ns"] for row in rows]
-    tick = rows[0]["begin_uncertainty_ns"] if rows else None
-    return in_places(rows, begins, combined_ns(tick, tick))
+    off = [row["begin_uncertainty_ns"] for row in rows]
+    return in_places(rows, [row["begin_p50_ns"] for row in rows], off)
 
 
 def _if_from(width: int, screen: Screen) -> Screen | None:
