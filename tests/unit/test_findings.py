@@ -14,6 +14,8 @@ from musetrace import analysis
 from musetrace.analysis.priorities.findings import IDLE_AFTER, IDLE_CAUSE, WHAT_IF
 from musetrace.analysis.priorities.gains import Gain, best_gains
 from musetrace.analysis.priorities.late import late_of
+from musetrace.cli.output import Screen
+from musetrace.cli.report.finding_sentences import cause_item
 from musetrace.errors import AnalysisError
 from musetrace.job_table import KernelShape
 from tests.unit import idle_oracle
@@ -21,7 +23,7 @@ from tests.unit.analysis_traces import questions
 from tests.unit.fake_run import SMALL_JOBS, FakeRun, Launch, Span, small_table
 
 AWAITED = {job.name: SMALL_JOBS[job.awaits].name for job in SMALL_JOBS if job.awaits is not None}
-A_WAIT, A_COMPUTE, B_LOAD, B_COMPUTE, B_SEND, STOP_WAIT = 1, 2, 5, 6, 7, 8
+A_LOAD, A_WAIT, A_COMPUTE, B_LOAD, B_COMPUTE, B_SEND, STOP_WAIT = 0, 1, 2, 5, 6, 7, 8
 
 
 def slow_per_step(run: FakeRun, scope: dict[str, Any]) -> dict[Any, Fraction]:
@@ -104,6 +106,20 @@ def test_each_cause_says_where_to_look_next(spans: Any, cause: str, look_at: str
     (row,) = (row for row in analysis.findings(one_block(*spans)).to_pylist() if row["finding"] == IDLE_CAUSE)
     assert (row["cause"], row["look_at"], row["place"]) == (cause, look_at, 1)
     assert "idle" in row["shown_in"]
+
+
+@pytest.mark.parametrize(
+    ("load", "share"), [([], None), ([(A_LOAD, 0, 10)], 0), ([(A_LOAD, 0, 20)], 0), ([(A_LOAD, 0, 35)], 0.5)]
+)
+def test_what_was_done_before_a_wait_began_is_told_and_what_was_not_seen_is_not(
+    load: list[tuple[int, int, int]], share: float | None
+) -> None:
+    run = one_block(*load, (A_COMPUTE, 0, 20), (A_WAIT, 20, 50), (A_COMPUTE, 50, 100))
+    (row,) = (row for row in analysis.findings(run).to_pylist() if row["finding"] == IDLE_CAUSE)
+    assert row["not_ready_share"] == share
+    said = " ".join(cause_item(row, Screen(200, unicode=True)))
+    assert ("was done whenever" in said) == (share == 0)
+    assert ("in 50.0 % of the time" in said) == (share == 0.5)
 
 
 def test_behind_an_op_has_no_place_and_repeats_time_that_the_causes_have() -> None:

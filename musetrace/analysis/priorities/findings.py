@@ -103,9 +103,9 @@ def findings(
     clock. Of ``place`` 1 is the most time; what the clock cannot tell apart shares a place (all do where its
     step is not known). ``awaits`` is the job that the ``wait`` waits for, ``producer_op`` its op, ``scope``
     whose job it is; ``not_ready_share`` the part of these waits in which it was not done (``attribution``;
-    time of warps). ``late_rank``, and ``late_block`` of ``late_block_rank``, ended last in most of the waits,
-    null unless that is certain (``late_of``). If the wait cost nothing a step would be shorter by
-    ``gone_saves_ns`` (``what_ifs``), which may be much less than is idle.
+    time of warps), null where no wait tells. ``late_rank``, and ``late_block`` of ``late_block_rank``, ended
+    last in most of the waits, null unless that is certain (``late_of``). If the wait cost nothing a step
+    would be shorter by ``gone_saves_ns`` (``what_ifs``), which may be much less than is idle.
 
     ``idle_after``: for each kind of launch the op behind whose end idle time gathers most; it counts time
     that the causes have too, and has no place. ``share_of_launch_idle`` of the idle time of the kind's
@@ -185,7 +185,10 @@ def _about_wait(run: RunLike, cause: Cause, evidence: Evidence) -> Row:
     if len(mine) != 1:  # no producer is declared, or kernels have waits of one name
         return {"shown_in": shown_in, "look_at": "ops"}
     pair, total = mine[0], mine[0]["total_ns"]
-    not_ready = (pair["before_ns"] + pair["under_way_ns"]) / total if total else None
+    not_ready_ns = pair["before_ns"] + pair["under_way_ns"]
+    # Waits of which no producer is known do not tell that it was always done.
+    is_told = not_ready_ns > 0 or (total > 0 and not pair["unmatched_n"])
+    not_ready = not_ready_ns / total if is_told else None
     launches = sum(row["n"] for row in evidence.launches.to_pylist() if row["kind"] in cause.by_kind)
     # All ranks that wait in a launch may wait for one of them.
     cases = launches // evidence.ranks if pair["scope"] == RANKS else launches

@@ -105,6 +105,8 @@ def _not_ready(row: Row, screen: Screen) -> str:
     if share is None:
         return ""
     waits, awaits = screen.shown(row["wait"]), screen.shown(row["awaits"])
+    if share == 0:
+        return f"{awaits} was done whenever {waits} began"
     return f"in {percent(share)} of the time of {waits} {awaits} was not done"
 
 
