@@ -9,6 +9,7 @@
 #include "analysis/engine_unions.h"
 #include "analysis/idle_behind.h"
 #include "analysis/idle_pieces.h"
+#include "analysis/launch_cover.h"
 #include "analysis/op_extents.h"
 #include "analysis/op_unions.h"
 #include "bindings/analysis_arrays.h"
@@ -17,6 +18,8 @@ namespace py = pybind11;
 
 namespace musetrace::bindings {
 namespace {
+
+using Shorts = py::array_t<std::int16_t, py::array::c_style | py::array::forcecast>;
 
 constexpr py::ssize_t kJobs = 1 << 16;
 
@@ -135,6 +138,28 @@ class Instances {
                               joined(parts, &OpUnions::covered_ns), joined(parts, &OpUnions::pieces));
     }
 
+    // `place_of_job` i16[65536], -1 for a job that is not drawn; the op and class of each place.
+    py::tuple launch_cover(const Shorts& place_of_job, const Bytes& class_of, const Bytes& op_of) const {
+        check_length(place_of_job, kJobs, "place_of_job");
+        check_length(op_of, class_of.size(), "op_of");
+        const std::int16_t* places = place_of_job.data();
+        const std::uint8_t* classes = class_of.data();
+        const auto too_many = [](std::uint8_t of) { return of >= analysis::kCoverClasses; };
+        if (*std::max_element(places, places + kJobs) >= class_of.size() ||
+            std::any_of(classes, classes + class_of.size(), too_many)) {
+            throw std::invalid_argument("places or classes of jobs are not below their numbers");
+        }
+        const analysis::RasterJobs jobs{
+            places, classes, op_of.data(), classes, std::size_t(class_of.size()), analysis::kCoverClasses};
+        analysis::LaunchCover found;
+        {
+            const analysis::LaunchColumns of_launches = launches();
+            const py::gil_scoped_release free;
+            found = analysis::launch_cover(spans_, of_launches, jobs);
+        }
+        return py::make_tuple(to_array(std::move(found.instance)), to_array(std::move(found.packed)));
+    }
+
     static void check_rows(const Ints& row_of_job, std::int64_t rows) {
         const std::int64_t* values = row_of_job.data();
         for (py::ssize_t i = 0; i < row_of_job.size(); ++i) {
@@ -202,6 +227,9 @@ void bind_analysis_instances(py::module_ module) {
         .def("engine_unions", &Instances::engine_unions, py::arg("engine_of_job"), py::arg("sets"),
              "(begin, end, stamps), int64, of each set of engines: the pieces of its union, and by launch of how many "
              "differences of stamps it is made; `engine_of_job` is u8[65536], `sets` u8, a bit for each engine")
+        .def("launch_cover", &Instances::launch_cover, py::arg("place_of_job"), py::arg("class_of"), py::arg("op_of"),
+             "(instance, packed), int64, of each that has spans: for each of four classes 16 bits, the op that takes "
+             "most of it, and the share of the launch that is covered")
         .def("idle_behind", &Instances::idle_behind, py::arg("instances"), py::arg("row_of_job"), py::arg("rows"),
              "(instance, row, behind_ns, idle_ns, differences), int64, of whole launches and behind each busy row");
     module.def(

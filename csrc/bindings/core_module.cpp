@@ -5,6 +5,7 @@ namespace musetrace::bindings {
 void bind_abi(pybind11::module_ module);
 void bind_analysis_critical(pybind11::module_ module);
 void bind_analysis_instances(pybind11::module_ module);
+void bind_analysis_lanes(pybind11::module_ module);
 void bind_analysis_producers(pybind11::module_ module);
 void bind_analysis_spans(pybind11::module_ module);
 void bind_cpu(pybind11::module_ module);
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_core, module) {
     pybind11::module_ analysis = module.def_submodule("analysis", "the loops of musetrace.analysis that are long");
     musetrace::bindings::bind_analysis_critical(analysis);
     musetrace::bindings::bind_analysis_instances(analysis);
+    musetrace::bindings::bind_analysis_lanes(analysis);
     musetrace::bindings::bind_analysis_producers(analysis);
     musetrace::bindings::bind_analysis_spans(analysis);
     musetrace::bindings::bind_cpu(module.def_submodule("cpu", "the host device that runs the megakernel"));

@@ -40,6 +40,7 @@ from musetrace.analysis.timeline.busy import BLOCK_BUSY
 from musetrace.analysis.timeline.launches import LAUNCHES
 from musetrace.analysis.timeline.op_timeline import OP_TIMELINE
 from musetrace.analysis.timeline.ring_ahead import RING_AHEAD
+from musetrace.analysis.windows.launch_cover import LAUNCH_COVER
 from musetrace.store.cube_store import Columns, CubeCell, CubeFile, CubeStore
 
 QUESTIONS: tuple[Sums, ...] = (
@@ -57,6 +58,7 @@ QUESTIONS: tuple[Sums, ...] = (
     OVERLAP,
     UTILISATION,
     ROOFLINE,
+    LAUNCH_COVER,
 )
 
 _THREADS = 2

@@ -1,0 +1,112 @@
+#include "analysis/launch_cover.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace musetrace::analysis {
+namespace {
+
+constexpr std::int64_t kWhole = 255;
+
+std::int64_t share_of(std::int64_t covered, std::int64_t wall) {
+    if (wall <= 0) return 1;
+    return std::clamp<std::int64_t>(std::int64_t(std::ceil(double(covered) * double(kWhole) / double(wall))), 1,
+                                    kWhole);
+}
+
+// Adds up one instance at a time.
+class CoverOfInstance {
+  public:
+    explicit CoverOfInstance(const RasterJobs& jobs) : jobs_(jobs), time_(jobs.places, 0), seen_(jobs.places, 0) {}
+
+    std::int64_t packed(const InstanceSpan* first, const InstanceSpan* past, std::int64_t wall) {
+        std::array<std::int64_t, kCoverClasses> covered{}, covered_to{};
+        for (const InstanceSpan* span = first; span != past; ++span) {
+            const std::int16_t place = jobs_.place_of_job[span->job];
+            if (place < 0) continue;
+            if (!seen_[std::size_t(place)]) places_.push_back(std::size_t(place));
+            seen_[std::size_t(place)] = 1;
+            time_[std::size_t(place)] += span->end - span->begin;
+            const std::size_t of = jobs_.class_of[place];
+            covered[of] += std::max<std::int64_t>(span->end - std::max(span->begin, covered_to[of]), 0);
+            covered_to[of] = std::max(covered_to[of], span->end);
+        }
+        return taken(covered, wall);
+    }
+
+  private:
+    std::int64_t taken(const std::array<std::int64_t, kCoverClasses>& covered, std::int64_t wall) {
+        std::array<std::size_t, kCoverClasses> most;
+        most.fill(jobs_.places);
+        for (const std::size_t place : places_) {
+            std::size_t& best = most[jobs_.class_of[place]];
+            const bool first = best == jobs_.places;
+            if (first || time_[place] > time_[best] || (time_[place] == time_[best] && place < best)) best = place;
+        }
+        std::uint64_t packed = 0;
+        for (std::size_t of = 0; of < kCoverClasses; ++of) {
+            const bool some = most[of] < jobs_.places;
+            const std::uint64_t op = some ? jobs_.op_of[most[of]] : kNoOp;
+            const std::uint64_t share = some ? std::uint64_t(share_of(covered[of], wall)) : 0;
+            packed |= (op | share << 8) << (16 * of);
+        }
+        for (const std::size_t place : places_) time_[place] = seen_[place] = 0;
+        places_.clear();
+        return std::int64_t(packed);
+    }
+
+    RasterJobs jobs_;
+    std::vector<std::int64_t> time_;
+    std::vector<std::uint8_t> seen_;
+    std::vector<std::size_t> places_;
+};
+
+void add_cover_row(const std::vector<CoverLanes>& lanes, const Bins& bins, std::int64_t row, RasterCells& cells) {
+    const std::int64_t from = bins.edge(0), to = bins.edge(bins.size());
+    for (const CoverLanes& of : lanes) {
+        const std::int64_t block = row - of.first_row;
+        if (block < 0 || block >= of.blocks) continue;
+        const std::int64_t* reached = std::upper_bound(of.reach, of.reach + of.launches, from);
+        for (std::size_t launch = std::size_t(reached - of.reach); launch < of.launches; ++launch) {
+            if (of.begin[launch] >= to) break;
+            const std::uint64_t packed = std::uint64_t(of.packed[std::int64_t(launch) * of.blocks + block]);
+            const std::int64_t begin = std::max(of.begin[launch], from), end = std::min(of.end[launch], to);
+            if (packed == 0 || begin >= end) continue;
+            const std::size_t first = bins.of(begin), last = bins.of(end - 1);
+            for (std::size_t bin = first; bin <= last; ++bin) {
+                const std::int64_t time = std::min(end, bins.edge(bin + 1)) - std::max(begin, bins.edge(bin));
+                for (std::size_t strip = 0; strip < kCoverClasses; ++strip) {
+                    const std::size_t op = packed >> (16 * strip) & 0xff;
+                    if (op == kNoOp) continue;
+                    const std::int64_t weighed = time * std::int64_t(packed >> (16 * strip + 8) & 0xff);
+                    cells.add(strip * 256 + op, bin, weighed, weighed);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+
+LaunchCover launch_cover(const InstanceSpans& instances, const LaunchColumns& launches, const RasterJobs& jobs) {
+    LaunchCover found;
+    CoverOfInstance cover(jobs);
+    for (std::size_t i = 0; i + 1 < instances.first.size(); ++i) {
+        const InstanceSpan* first = instances.spans.data() + instances.first[i];
+        const InstanceSpan* past = instances.spans.data() + instances.first[i + 1];
+        if (first == past) continue;
+        const std::size_t launch = i % launches.size;
+        found.instance.push_back(std::int64_t(i));
+        found.packed.push_back(cover.packed(first, past, launches.end[launch] - launches.begin[launch]));
+    }
+    return found;
+}
+
+void cover_raster(const std::vector<CoverLanes>& lanes, const RasterJobs& jobs, const Bins& bins, const RowGroups& rows,
+                  const RasterOut& out) {
+    write_raster(jobs, bins, kWhole, rows, out,
+                 [&](std::int64_t row, RasterCells& cells) { add_cover_row(lanes, bins, row, cells); });
+}
+
+}  // namespace musetrace::analysis

@@ -1,0 +1,290 @@
+// Windows of a timeline, as Python sees them.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "analysis/lane_questions.h"
+#include "analysis/lane_raster.h"
+#include "analysis/lane_spans.h"
+#include "analysis/launch_cover.h"
+#include "bindings/analysis_arrays.h"
+
+namespace py = pybind11;
+
+namespace musetrace::bindings {
+namespace {
+
+template <typename Value>
+using Column = py::array_t<Value, py::array::c_style>;
+
+constexpr py::ssize_t kJobs = 1 << 16;
+constexpr std::int64_t kMostWidth = 1 << 14, kMostGroups = 1 << 14;
+
+// (begin, dur, reach, job, flag, first, first_row, base_ns) of one rank and step.
+template <typename Time>
+struct HeldLanes {
+    std::vector<analysis::LaneSpans<Time>> lanes;
+    std::vector<py::array> columns;  // what the lanes point to
+};
+
+template <typename Time>
+HeldLanes<Time> lanes_of(const std::vector<py::tuple>& sources) {
+    HeldLanes<Time> held;
+    for (const py::tuple& source : sources) {
+        if (source.size() != 8) throw std::invalid_argument("lanes are eight things");
+        const auto begin = source[0].cast<Column<Time>>(), dur = source[1].cast<Column<Time>>();
+        const auto reach = source[2].cast<Column<Time>>();
+        const auto job = source[3].cast<Column<std::uint16_t>>();
+        const auto flag = source[4].cast<Column<std::uint8_t>>();
+        const auto first = source[5].cast<Column<std::int64_t>>();
+        const std::array<py::array, 4> others{dur, reach, job, flag};
+        for (const py::array& other : others) check_length(other, begin.size(), "a column of lanes");
+        const std::int64_t rows = first.size() - 1;
+        if (rows < 0 || first.data()[0] != 0 || first.data()[rows] != begin.size() ||
+            !std::is_sorted(first.data(), first.data() + rows + 1)) {
+            throw std::invalid_argument("rows of lanes do not fit their columns");
+        }
+        held.lanes.push_back({begin.data(), dur.data(), reach.data(), job.data(), flag.data(), first.data(), rows,
+                              source[6].cast<std::int64_t>(), source[7].cast<std::int64_t>()});
+        held.columns.insert(held.columns.end(), {begin, dur, reach, job, flag, first});
+    }
+    return held;
+}
+
+bool is_wide(const std::vector<py::tuple>& sources) {
+    return !sources.empty() && sources[0].size() > 0 && sources[0][0].cast<py::array>().itemsize() == 8;
+}
+
+using WindowNumbers = std::array<std::int64_t, 4>;  // from_ns, to_ns, row_from, row_to
+
+analysis::LaneWindow window_of(const WindowNumbers& of) { return {of[0], of[1], of[2], of[3]}; }
+
+// Calls ask(lanes) with the lanes of the right type; `ask` frees the interpreter's lock itself.
+template <typename Ask>
+auto with_lanes(const std::vector<py::tuple>& sources, Ask ask) {
+    if (is_wide(sources)) {
+        const HeldLanes<std::uint64_t> held = lanes_of<std::uint64_t>(sources);
+        return ask(held.lanes);
+    }
+    const HeldLanes<std::uint32_t> held = lanes_of<std::uint32_t>(sources);
+    return ask(held.lanes);
+}
+
+template <typename Time>
+Column<Time> reach(const Column<Time>& begin, const Column<Time>& dur, const Column<std::int64_t>& first) {
+    check_length(dur, begin.size(), "dur");
+    Column<Time> found(begin.size());
+    const std::int64_t *rows = first.data(), size = begin.size();
+    const Time *begins = begin.data(), *durs = dur.data();
+    Time* out = found.mutable_data();
+    const py::gil_scoped_release free;
+    for (py::ssize_t row = 0; row + 1 < first.size(); ++row) {
+        Time latest = 0;
+        for (std::int64_t i = std::max<std::int64_t>(rows[row], 0); i < std::min(rows[row + 1], size); ++i) {
+            out[i] = latest = std::max(latest, Time(begins[i] + durs[i]));
+        }
+    }
+    return found;
+}
+
+py::tuple count_spans(const std::vector<py::tuple>& sources, const WindowNumbers& window) {
+    const analysis::LaneCount found = with_lanes(sources, [&](const auto& lanes) {
+        const py::gil_scoped_release free;
+        return analysis::count_spans(lanes, window_of(window));
+    });
+    return py::make_tuple(found.spans, found.flagged);
+}
+
+py::tuple spans_inside(const std::vector<py::tuple>& sources, const WindowNumbers& window) {
+    analysis::SpanPlaces found = with_lanes(sources, [&](const auto& lanes) {
+        const py::gil_scoped_release free;
+        return analysis::spans_inside(lanes, window_of(window));
+    });
+    return py::make_tuple(to_array(std::move(found.source)), to_array(std::move(found.index)),
+                          to_array(std::move(found.row)));
+}
+
+py::tuple lengths_inside(const std::vector<py::tuple>& sources, const WindowNumbers& window,
+                         const Column<std::uint16_t>& group_of_job, std::int64_t groups) {
+    check_length(group_of_job, kJobs, "group_of_job");
+    const std::uint16_t* of_jobs = group_of_job.data();
+    if (groups < 1 || *std::max_element(of_jobs, of_jobs + kJobs) >= groups) {
+        throw std::invalid_argument("group_of_job is not below the number of groups");
+    }
+    return with_lanes(sources, [&](const auto& lanes) {
+        using Time = std::remove_const_t<std::remove_pointer_t<decltype(lanes[0].begin)>>;
+        analysis::GroupLengths<Time> found;
+        {
+            const py::gil_scoped_release free;
+            found = analysis::lengths_inside(lanes, window_of(window), of_jobs, std::size_t(groups));
+        }
+        return py::tuple(py::make_tuple(to_array(std::move(found.first)), to_array(std::move(found.length)),
+                                        to_array(std::move(found.inside)), found.flagged));
+    });
+}
+
+py::tuple search_spans(const py::tuple& source, const WindowNumbers& window, const Bytes& wanted_job,
+                       std::array<std::int64_t, 2> lengths, bool longest_first, std::int64_t most_hits,
+                       std::array<std::int64_t, 3> after) {
+    check_length(wanted_job, kJobs, "wanted_job");
+    if (most_hits < 1) throw std::invalid_argument("most_hits is not positive");
+    const std::vector<py::tuple> sources{source};
+    const analysis::SpanSearch search{wanted_job.data(), lengths[0], lengths[1], longest_first, std::size_t(most_hits)};
+    const analysis::SpanHit behind{after[0], after[1], after[2]};
+    const analysis::SpanHits found = with_lanes(sources, [&](const auto& lanes) {
+        const py::gil_scoped_release free;
+        return analysis::search_spans(lanes[0], window_of(window), search, behind);
+    });
+    Ints shorter(py::ssize_t(found.hits.size())), begin(py::ssize_t(found.hits.size()));
+    Ints index(py::ssize_t(found.hits.size()));
+    for (std::size_t i = 0; i < found.hits.size(); ++i) {
+        shorter.mutable_data()[i] = found.hits[i].shorter;
+        begin.mutable_data()[i] = found.hits[i].begin_ns;
+        index.mutable_data()[i] = found.hits[i].index;
+    }
+    return py::make_tuple(found.total, found.behind, shorter, begin, index);
+}
+
+// What jobs are drawn as, checked.
+struct JobArrays {
+    Column<std::int16_t> place_of_job;
+    Bytes class_of, op_of, strip_of;
+    std::int64_t classes;
+
+    analysis::RasterJobs jobs() const {
+        check_length(op_of, class_of.size(), "op_of");
+        check_length(strip_of, class_of.size(), "strip_of");
+        if (classes < 1 || classes > std::int64_t(analysis::kMostClasses)) {
+            throw std::invalid_argument("so many classes there cannot be");
+        }
+        const std::uint8_t* of = class_of.data();
+        if (std::any_of(of, of + class_of.size(), [&](std::uint8_t one) { return one >= classes; })) {
+            throw std::invalid_argument("class_of is not below the number of classes");
+        }
+        return {place_of_job.data(), of, op_of.data(), strip_of.data(), std::size_t(class_of.size()),
+                std::size_t(classes)};
+    }
+
+    analysis::RasterJobs jobs_by_id() const {
+        check_length(place_of_job, kJobs, "place_of_job");
+        const std::int16_t* places = place_of_job.data();
+        if (*std::max_element(places, places + kJobs) >= class_of.size()) {
+            throw std::invalid_argument("place_of_job is not below the number of places");
+        }
+        return jobs();
+    }
+};
+
+JobArrays jobs_of(const py::tuple& of) {
+    if (of.size() != 5) throw std::invalid_argument("jobs are five things");
+    return {of[0].cast<Column<std::int16_t>>(), of[1].cast<Bytes>(), of[2].cast<Bytes>(), of[3].cast<Bytes>(),
+            of[4].cast<std::int64_t>()};
+}
+
+// The arrays of a raster, [groups, strips, width], and how to write them.
+struct Raster {
+    Raster(const WindowNumbers& window, std::int64_t width, std::int64_t groups, bool by_class, std::int64_t classes)
+        : bins(checked(window, width, groups)[0], window[1], std::size_t(width)),
+          rows{window[2], window[3], groups},
+          op(shape(width, groups, by_class, classes)),
+          share(shape(width, groups, by_class, classes)),
+          strip(shape(width, groups, by_class, classes)),
+          out{op.mutable_data(), share.mutable_data(), strip.mutable_data(), by_class} {}
+
+    static std::vector<py::ssize_t> shape(std::int64_t width, std::int64_t groups, bool by_class,
+                                          std::int64_t classes) {
+        return {py::ssize_t(groups), py::ssize_t(by_class ? classes : 1), py::ssize_t(width)};
+    }
+
+    static const WindowNumbers& checked(const WindowNumbers& window, std::int64_t width, std::int64_t groups) {
+        if (width < 1 || width > kMostWidth || window[1] <= window[0] || window[1] - window[0] < width) {
+            throw std::invalid_argument("a raster has 1 to 16384 bins of at least 1 ns");
+        }
+        if (groups < 1 || groups > kMostGroups || window[3] - window[2] < groups) {
+            throw std::invalid_argument("a raster has 1 to 16384 groups of at least one row");
+        }
+        return window;
+    }
+
+    analysis::Bins bins;
+    analysis::RowGroups rows;
+    py::array_t<std::uint8_t> op, share, strip;
+    analysis::RasterOut out;
+};
+
+py::tuple lane_raster(const std::vector<py::tuple>& sources, const WindowNumbers& window, std::int64_t width,
+                      std::int64_t groups, const py::tuple& jobs, bool by_class) {
+    const JobArrays of_jobs = jobs_of(jobs);
+    const analysis::RasterJobs drawn = of_jobs.jobs_by_id();
+    Raster raster(window, width, groups, by_class, of_jobs.classes);
+    with_lanes(sources, [&](const auto& lanes) {
+        const py::gil_scoped_release free;
+        analysis::lane_raster(lanes, drawn, raster.bins, raster.rows, raster.out);
+        return 0;
+    });
+    return py::make_tuple(raster.op, raster.share, raster.strip);
+}
+
+// (begin, end, reach, packed [launches, blocks], first_row) of one rank.
+py::tuple cover_raster(const std::vector<py::tuple>& sources, const WindowNumbers& window, std::int64_t width,
+                       std::int64_t groups, const py::tuple& jobs, bool by_class) {
+    std::vector<analysis::CoverLanes> lanes;
+    std::vector<py::array> columns;  // what the lanes point to
+    for (const py::tuple& source : sources) {
+        if (source.size() != 5) throw std::invalid_argument("covers are five things");
+        const auto begin = source[0].cast<Column<std::int64_t>>(), end = source[1].cast<Column<std::int64_t>>();
+        const auto reached = source[2].cast<Column<std::int64_t>>(), packed = source[3].cast<Column<std::int64_t>>();
+        check_length(end, begin.size(), "end");
+        check_length(reached, begin.size(), "reach");
+        if (packed.ndim() != 2 || packed.shape(0) != begin.size()) throw std::invalid_argument("packed does not fit");
+        lanes.push_back({begin.data(), end.data(), reached.data(), packed.data(), std::size_t(begin.size()),
+                         packed.shape(1), source[4].cast<std::int64_t>()});
+        columns.insert(columns.end(), {begin, end, reached, packed});
+    }
+    const JobArrays of_jobs = jobs_of(jobs);
+    const analysis::RasterJobs drawn = of_jobs.jobs();
+    if (drawn.places != analysis::kCoverClasses * 256) throw std::invalid_argument("places are class * 256 + op");
+    Raster raster(window, width, groups, by_class, of_jobs.classes);
+    {
+        const py::gil_scoped_release free;
+        analysis::cover_raster(lanes, drawn, raster.bins, raster.rows, raster.out);
+    }
+    return py::make_tuple(raster.op, raster.share, raster.strip);
+}
+
+}  // namespace
+
+void bind_analysis_lanes(py::module_ module) {
+    module.def("lane_reach", &reach<std::uint32_t>, py::arg("begin").noconvert(), py::arg("dur").noconvert(),
+               py::arg("first"), "The latest end of a row's spans up to and with each");
+    module.def("lane_reach", &reach<std::uint64_t>, py::arg("begin").noconvert(), py::arg("dur").noconvert(),
+               py::arg("first"));
+    module.def("count_spans", &count_spans, py::arg("lanes"), py::arg("window"),
+               "(spans, flagged) in a window (from_ns, to_ns, row_from, row_to); lanes as (begin, dur, reach, job, "
+               "flag, first, first_row, base_ns), the first three all u32 or all u64");
+    module.def("spans_inside", &spans_inside, py::arg("lanes"), py::arg("window"),
+               "(lanes, index, row) of each span in a window, int64");
+    module.def("lengths_inside", &lengths_inside, py::arg("lanes"), py::arg("window"), py::arg("group_of_job"),
+               py::arg("groups"),
+               "(first, length, inside, flagged): the lengths of the spans of each group and where they begin, and "
+               "the time of each group inside");
+    module.def(
+        "search_spans", &search_spans, py::arg("lanes"), py::arg("window"), py::arg("wanted_job"), py::arg("lengths"),
+        py::arg("longest_first"), py::arg("most_hits"), py::arg("after"),
+        "(total, how many behind `after`, minus the length or 0, begin_ns, index); the last three of the first hits "
+        "behind `after`, which is of the same three");
+    module.def("lane_raster", &lane_raster, py::arg("lanes"), py::arg("window"), py::arg("width"), py::arg("groups"),
+               py::arg("jobs"), py::arg("by_class"),
+               "(op, share, strip), u8[groups, strips, width]; jobs as (place_of_job i16[65536], class_of, op_of, "
+               "strip_of, classes)");
+    module.def("cover_raster", &cover_raster, py::arg("covers"), py::arg("window"), py::arg("width"), py::arg("groups"),
+               py::arg("jobs"), py::arg("by_class"),
+               "The same of launches, as (begin, end, reach, packed, first_row); places are class * 256 + op");
+}
+
+}  // namespace musetrace::bindings

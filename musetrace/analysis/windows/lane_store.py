@@ -1,0 +1,99 @@
+"""Steps as lanes, read once and kept while there is room."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+
+from musetrace.analysis.spans.run_like import RunLike
+from musetrace.analysis.windows.axis import RunAxis
+from musetrace.analysis.windows.job_strips import JobStrips
+from musetrace.analysis.windows.lanes import StepLanes, step_lanes
+from musetrace.analysis.windows.rows import Rows, block_rows
+
+_THREADS = 2
+
+
+class LaneMemory:
+    """The lanes of some runs; those that were asked for longest ago go first. Safe to use from threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """Keep up to so many bytes, and always what is in use."""
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[object, StepLanes] = OrderedDict()
+        self._made: dict[object, Future[StepLanes]] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lanes")
+
+    def lanes(self, timeline: Timeline, rows: Rows, wanted: Iterable[tuple[int, int]]) -> list[StepLanes]:
+        """The lanes of some (rank, step), in order; what is missing is read, once however many ask."""
+        found = [self._one(timeline, rows, rank, step) for rank, step in wanted]
+        return [one.result() if isinstance(one, Future) else one for one in found]
+
+    def _one(self, timeline: Timeline, rows: Rows, rank: int, step: int) -> StepLanes | Future[StepLanes]:
+        key = (timeline.key, rows.kind, rows.numbers, rows.block, rank, step)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            if key not in self._made:
+                self._made[key] = self._threads.submit(self._make, key, timeline, rows, rank, step)
+            return self._made[key]
+
+    def _make(self, key: object, timeline: Timeline, rows: Rows, rank: int, step: int) -> StepLanes:
+        try:
+            made = step_lanes(timeline.run, timeline.axis, rows, rank, step)
+        except BaseException:
+            with self._lock:
+                del self._made[key]
+            raise
+        with self._lock:
+            del self._made[key]
+            self._kept[key] = made
+            self._bytes += made.bytes
+            while self._bytes > self._most_bytes and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].bytes
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A run as a timeline: its axis, how its jobs are drawn, and where lanes are kept.
+
+    ``spans_of`` is how many spans each (rank, step) has.
+    """
+
+    run: RunLike
+    axis: RunAxis
+    strips: JobStrips
+    memory: LaneMemory
+    spans_of: dict[tuple[int, int], int]
+    key: int = field(default_factory=count().__next__)  # no other has it
+
+    @classmethod
+    def of(cls, run: RunLike, memory: LaneMemory) -> Timeline:
+        """Read what there is of steps."""
+        counts: dict[tuple[int, int], int] = {}
+        for rank in run.ranks:
+            table = run.steps(rank)
+            spans = table["spans"].to_pylist() if "spans" in table.column_names else None
+            for at, step in enumerate(table["step"].to_pylist()):
+                counts[rank, step] = run.spans(rank, step).num_rows if spans is None else spans[at]
+        return cls(run, RunAxis.of(run), JobStrips.of(run.job_table), memory, counts)
+
+    def all_blocks(self, ranks: Sequence[int] | None = None) -> Rows:
+        """A row for each block of some ranks, or of all."""
+        return block_rows(self.run, self.run.ranks if ranks is None else ranks)
+
+    def steps_inside(self, ranks: Iterable[int], from_ns: int, to_ns: int) -> list[tuple[int, int]]:
+        """The (rank, step) of which some lies in ``[from_ns, to_ns)``, by rank and time."""
+        return [(rank, step) for rank in ranks for step in self.axis.steps_inside(rank, from_ns, to_ns)]
+
+    def lanes(self, rows: Rows, wanted: Iterable[tuple[int, int]]) -> list[StepLanes]:
+        """The lanes of some (rank, step)."""
+        return self.memory.lanes(self, rows, wanted)

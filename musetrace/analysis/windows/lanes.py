@@ -1,0 +1,146 @@
+"""The spans of one step of one rank by row of a timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from musetrace import _core
+from musetrace.analysis.spans.run_like import RunLike
+from musetrace.analysis.windows.axis import RunAxis
+from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows
+
+Column = npt.NDArray[Any]
+_ROW_COLUMN = {BLOCKS: "block", SMS: "sm"}
+
+
+@dataclass(frozen=True)
+class StepLanes:
+    """Spans by row and begin, those with a flag among them.
+
+    ``begin``, ``dur`` and ``reach`` are u32 (u64 of a wide axis) ns from ``base_ns``, which is ns from the
+    run's origin; ``reach`` is the latest end of the row's spans so far. Row r of the rank is
+    ``[first[r], first[r + 1])``. ``index`` says where a span stands in ``run.spans(rank, step)``, None: at
+    its own place. ``without_row`` spans are of a number that has no row.
+    """
+
+    rank: int
+    step: int
+    base_ns: int
+    begin: Column
+    dur: Column
+    reach: Column
+    job: npt.NDArray[np.uint16]
+    warp: npt.NDArray[np.uint8]
+    flag: npt.NDArray[np.uint8]
+    iteration: npt.NDArray[np.uint16] | None
+    first: npt.NDArray[np.int64]
+    index: npt.NDArray[np.uint32] | None
+    without_row: int
+
+    @property
+    def bytes(self) -> int:
+        """What it takes of memory."""
+        columns = (self.begin, self.dur, self.reach, self.job, self.warp, self.flag, self.first)
+        others = (self.iteration, self.index)
+        return sum(one.nbytes for one in columns) + sum(one.nbytes for one in others if one is not None)
+
+    def native(self, first_row: int) -> tuple[Any, ...]:
+        """What the compiled loops take; ``first_row`` is the number of its first row in the timeline."""
+        columns = (self.begin, self.dur, self.reach, self.job, self.flag, self.first)
+        return (*columns, first_row, self.base_ns)
+
+    def ids(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where spans stand in ``run.spans(rank, step)``."""
+        return place if self.index is None else self.index[place].astype(np.int64)
+
+    def row_of(self, place: int) -> int:
+        """The row of the rank that a span is in."""
+        return int(np.searchsorted(self.first, place, side="right")) - 1
+
+
+def step_lanes(run: RunLike, axis: RunAxis, rows: Rows, rank: int, step: int) -> StepLanes:
+    """Read a step of a rank that left stamps."""
+    batch = run.spans(rank, step)
+    steps = axis.ranks[rank]
+    place = steps.place_of(step)
+    assert place is not None
+    base_ns = int(steps.from_ns[place])
+    begin = _begin(batch, axis, rank, int(steps.base_ns[place]), base_ns)
+    dur = _column(batch, "dur").astype(begin.dtype)
+    first, order, without_row = _by_row(batch, rows, begin)
+    iterates = "iteration" in batch.schema.names and run.job_table.has_instances
+    begin, dur = _taken(begin, order), _taken(dur, order)
+    return StepLanes(
+        rank=rank,
+        step=step,
+        base_ns=base_ns,
+        begin=begin,
+        dur=dur,
+        reach=_core.analysis.lane_reach(begin, dur, first),
+        job=_taken(_column(batch, "job"), order),
+        warp=_taken(_column(batch, "warp"), order),
+        flag=_taken(_column(batch, "flag"), order),
+        iteration=_taken(_column(batch, "iteration"), order) if iterates else None,
+        first=first,
+        index=None if isinstance(order, slice) else order.astype(np.uint32),
+        without_row=without_row,
+    )
+
+
+def _begin(batch: pa.RecordBatch, axis: RunAxis, rank: int, own_base_ns: int, base_ns: int) -> Column:
+    """Begins in ns from the step's base, both on the axis."""
+    begin, narrow = _column(batch, "begin"), np.uint64 if axis.wide else np.uint32
+    clock = axis.clocks[rank]
+    if len(set(clock.offsets_ns)) == 1:
+        return begin.astype(narrow)
+    return (axis.on_axis(rank, own_base_ns + begin.astype(np.int64)) - base_ns).astype(narrow)
+
+
+Order = npt.NDArray[np.int64] | slice
+
+
+def _by_row(batch: pa.RecordBatch, rows: Rows, begin: Column) -> tuple[npt.NDArray[np.int64], Order, int]:
+    """Where each row begins, the order of its spans, and how many have no row."""
+    if rows.kind == BLOCKS:
+        block = _column(batch, "block")
+        # The store has them by block and begin already.
+        first = np.searchsorted(block, np.arange(rows.per_rank + 1)).astype(np.int64)
+        if _sorted(block, begin):
+            return first, slice(0, int(first[-1])), len(block) - int(first[-1])
+    row = _rows_of(batch, rows)
+    order = np.lexsort((begin, row))
+    order = order[np.searchsorted(row[order], 0) :]
+    first = np.searchsorted(row[order], np.arange(rows.per_rank + 1)).astype(np.int64)
+    if rows.kind in _ROW_COLUMN:
+        return first, order, len(row) - len(order)
+    others = (_column(batch, "block") == rows.block) & (row < 0)
+    return first, order, int(others.sum())
+
+
+def _rows_of(batch: pa.RecordBatch, rows: Rows) -> npt.NDArray[np.int64]:
+    """The row of each span, -1 where it has none."""
+    table = np.full(1 << 16, -1, dtype=np.int64)
+    table[list(rows.numbers)] = np.arange(rows.per_rank)
+    if rows.kind in _ROW_COLUMN:
+        return np.asarray(table[_column(batch, _ROW_COLUMN[rows.kind])])
+    return np.where(_column(batch, "block") == rows.block, table[_column(batch, "warp")], -1)
+
+
+def _sorted(block: Column, begin: Column) -> bool:
+    same = block[1:] == block[:-1]
+    return bool(((block[1:] > block[:-1]) | (same & (begin[1:] >= begin[:-1]))).all())
+
+
+def _taken(column: Column, order: Order) -> Column:
+    """A copy of its own: what was read is not kept."""
+    return np.array(column[order])
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Column:
+    values: Column = batch.column(name).to_numpy(zero_copy_only=False)
+    return values
