@@ -1,0 +1,151 @@
+"""The runs of the page as timelines: what is read of a run once, and the answers that were given last."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
+
+from musetrace.analysis.certainty.rank_clocks import alignment_error_ns
+from musetrace.analysis.kept_sums.cubes import keep_cubes
+from musetrace.analysis.windows.flows import wait_scopes
+from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
+from musetrace.analysis.windows.overview import Overview, kept_overview, overview_of_spans
+from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows, sm_rows, warp_rows
+from musetrace.analysis.windows.window import MOST_NEAR
+from musetrace.dashboard.conditions import RecordedRun
+from musetrace.dashboard.open_runs import OpenRuns, RunRef
+from musetrace.errors import AnalysisError
+
+MOST_LANE_BYTES = 512 << 20
+MOST_ANSWER_BYTES = 64 << 20
+
+_LOG = logging.getLogger("musetrace.dashboard")
+Answer = TypeVar("Answer")
+
+
+class RunTimeline:
+    """A run, as it was opened last, and what its routes share."""
+
+    def __init__(self, run: RecordedRun, name: str, ref: RunRef, memory: LaneMemory) -> None:
+        """Read the run's steps."""
+        self.run, self.name, self.ref = run, name, ref
+        self.timeline = Timeline.of(run, memory)
+        self.spans = sum(self.timeline.spans_of.values())
+        self._lock = threading.Lock()
+        self._overview: Overview | None = None
+        self._making: threading.Thread | None = None
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
+        """``make()``, made once."""
+        with self._lock:
+            if key in self._made:
+                return self._made[key]  # type: ignore[no-any-return]
+        made = make()
+        with self._lock:
+            return self._made.setdefault(key, made)  # type: ignore[no-any-return]
+
+    def rows(self, kind: str, ranks: tuple[int, ...], block: tuple[int, int] | None) -> Rows:
+        """The rows of a kind. Raises AnalysisError for what the run cannot show."""
+        if kind == BLOCKS:
+            return block_rows(self.run, ranks)
+        if kind == SMS:
+            return self.once((SMS, ranks), lambda: sm_rows(self.run, ranks))
+        assert block is not None
+        return self.once((kind, block), lambda: warp_rows(self.run, *block))
+
+    def sms(self) -> tuple[int, ...] | None:
+        """The SMs of the run; None where it does not tell them apart."""
+        try:
+            return self.rows(SMS, self.run.ranks, None).numbers
+        except AnalysisError:
+            return None
+
+    def apart_ns(self) -> int | None:
+        """What times of two ranks may be off against each other; None: they are not aligned."""
+        return self.once("apart", lambda: alignment_error_ns(self.run))
+
+    def scopes(self, step: int) -> Mapping[int, str]:
+        """The scope of each wait: that of the whole run where this is quickly told, else of the step."""
+        of_run = self.spans <= MOST_NEAR or self.overview() is not None
+        told_by = None if of_run else step
+        return self.once(("scopes", told_by), lambda: wait_scopes(self.run, told_by))
+
+    def overview(self) -> Overview | None:
+        """The kept picture of the run; None while it is being made, which this begins where it has to."""
+        with self._lock:
+            if self._overview is None and self._making is None:
+                self._overview = kept_overview(self.run, self.timeline.axis)
+                if self._overview is None:
+                    self._making = threading.Thread(target=self._make_overview, daemon=True)
+                    self._making.start()
+            return self._overview
+
+    def _make_overview(self) -> None:
+        try:
+            keep_cubes(self.run)
+            made = kept_overview(self.run, self.timeline.axis)
+            made = made or overview_of_spans(self.run, self.timeline.axis)
+        except Exception:
+            _LOG.exception("the overview of %s could not be made", self.name)
+            return
+        with self._lock:
+            self._overview = made
+
+
+class Timelines:
+    """The timelines of all runs, and the answers that were given last."""
+
+    def __init__(self, runs: OpenRuns) -> None:
+        """``runs`` of the page."""
+        self._runs = runs
+        self._memory = LaneMemory(MOST_LANE_BYTES)
+        self._known: dict[int, RunTimeline] = {}
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[Hashable, Any] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def count(self) -> int:
+        """How many runs there are."""
+        return len(self._runs.names)
+
+    def of(self, index: int) -> RunTimeline:
+        """A run as it was opened last."""
+        ref = self._runs.ref(index)
+        with self._lock:
+            known = self._known.get(index)
+            if known is None or known.ref != ref:
+                name = self._runs.names[index]
+                known = self._known[index] = RunTimeline(self._runs.run(ref), name, ref, self._memory)
+            return known
+
+    def kept(
+        self,
+        of: RunTimeline,
+        key: Hashable,
+        make: Callable[[], Answer],
+        size: Callable[[Answer], int],
+        *,
+        keeps: Callable[[Answer], bool] = lambda _: True,
+    ) -> Answer:
+        """An answer about a run: one that was given lately, or a new one; ``size`` in bytes.
+
+        ``keeps`` says whether an answer will do for the same question later.
+        """
+        whole = (of.ref, key)
+        with self._lock:
+            if whole in self._answers:
+                self._answers.move_to_end(whole)
+                return self._answers[whole]  # type: ignore[no-any-return]
+        made = make()
+        with self._lock:
+            if whole not in self._answers and keeps(made):
+                self._answers[whole] = made
+                self._bytes += size(made)
+            while self._bytes > MOST_ANSWER_BYTES and len(self._answers) > 1:
+                self._bytes -= size(self._answers.popitem(last=False)[1])
+        return made
