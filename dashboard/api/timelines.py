@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -16,13 +15,13 @@ from musetrace.analysis.windows.overview import Overview, kept_overview, overvie
 from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows, sm_rows, warp_rows
 from musetrace.analysis.windows.window import MOST_NEAR
 from musetrace.dashboard.conditions import RecordedRun
+from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.errors import AnalysisError
 
 MOST_LANE_BYTES = 512 << 20
 MOST_ANSWER_BYTES = 64 << 20
 
-_LOG = logging.getLogger("musetrace.dashboard")
 Answer = TypeVar("Answer")
 
 
@@ -36,6 +35,7 @@ class RunTimeline:
         self.spans = sum(self.timeline.spans_of.values())
         self._lock = threading.Lock()
         self._overview: Overview | None = None
+        self.overview_trouble = ""  # why it cannot be made
         self._making: threading.Thread | None = None
         self._made: dict[Hashable, Any] = {}
 
@@ -89,8 +89,8 @@ class RunTimeline:
             keep_cubes(self.run)
             made = kept_overview(self.run, self.timeline.axis)
             made = made or overview_of_spans(self.run, self.timeline.axis)
-        except Exception:
-            _LOG.exception("the overview of %s could not be made", self.name)
+        except Exception as error:
+            self.overview_trouble = sentence_of(error)
             return
         with self._lock:
             self._overview = made

@@ -99,7 +99,8 @@ def _far(of: RunTimeline, view: View, expected: int) -> WindowAnswer:
         return _raster(view, overview.raster(view), expected, BY_LAUNCH, "")
     groups, width = view.bins
     nothing = np.full((groups, view.strips, width), 255, dtype=np.uint8)
-    answer = _raster(view, Raster(nothing, np.zeros_like(nothing), nothing), expected, BY_LAUNCH, BEING_MADE)
+    note = of.overview_trouble or BEING_MADE
+    answer = _raster(view, Raster(nothing, np.zeros_like(nothing), nothing), expected, BY_LAUNCH, note)
     answer.header["pending"] = True
     return answer
 
