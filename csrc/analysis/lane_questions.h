@@ -47,45 +47,74 @@ SpanPlaces spans_inside(const std::vector<LaneSpans<Time>>& lanes, const LaneWin
     return found;
 }
 
-// The lengths of sound spans by group, one group after the other; `first` is where each begins. `inside` is by group
-// the time of these spans that lies in the window.
-template <typename Time>
-struct GroupLengths {
+// How often each length occurs among the sound spans of a group: lengths grow, those of group g stand at
+// [first[g], first[g + 1]). `inside` is by group the time of these spans that lies in the window.
+struct LengthCounts {
     std::vector<std::int64_t> first;
-    std::vector<Time> length;
+    std::vector<std::int64_t> length;
+    std::vector<std::int64_t> count;
     std::vector<std::int64_t> inside;
     std::int64_t flagged = 0;
 };
 
+// Counts the lengths of one group: short ones in a table, the others in a list.
+class LengthCounter {
+  public:
+    void add(std::int64_t length) {
+        if (length >= kTable) return longer_.push_back(length);
+        if (table_.empty()) table_.assign(kTable, 0);
+        ++table_[std::size_t(length)];
+    }
+
+    void tell(LengthCounts& found) {
+        const auto told = [&](std::int64_t length, std::int64_t count) {
+            found.length.push_back(length);
+            found.count.push_back(count);
+        };
+        for (std::size_t length = 0; length < table_.size(); ++length) {
+            if (table_[length] != 0) told(std::int64_t(length), table_[length]);
+        }
+        std::sort(longer_.begin(), longer_.end());
+        for (auto one = longer_.begin(); one != longer_.end();) {
+            const auto past = std::upper_bound(one, longer_.end(), *one);
+            told(*one, past - one);
+            one = past;
+        }
+    }
+
+  private:
+    static constexpr std::int64_t kTable = 1 << 16;
+
+    std::vector<std::int64_t> table_;
+    std::vector<std::int64_t> longer_;
+};
+
 // `group_of_job` has 2^16 entries below `groups`.
 template <typename Time>
-GroupLengths<Time> lengths_inside(const std::vector<LaneSpans<Time>>& lanes, const LaneWindow& window,
-                                  const std::uint16_t* group_of_job, std::size_t groups) {
-    GroupLengths<Time> found;
-    found.first.assign(groups + 1, 0);
+LengthCounts count_lengths(const std::vector<LaneSpans<Time>>& lanes, const LaneWindow& window,
+                           const std::uint16_t* group_of_job, std::size_t groups) {
+    LengthCounts found;
     found.inside.assign(groups, 0);
+    std::vector<LengthCounter> counters(groups);
     for (const LaneSpans<Time>& of : lanes) {
         for_inside(of, window, [&](std::int64_t i, std::int64_t) {
             if (of.flag[i] != 0) {
                 ++found.flagged;
                 return;
             }
-            const std::size_t group = group_of_job[of.job[i]];
+            const std::int64_t length = std::int64_t(of.dur[i]);
             const std::int64_t begin = of.base_ns + std::int64_t(of.begin[i]);
-            const std::int64_t end = begin + std::int64_t(of.dur[i]);
-            ++found.first[group + 1];
+            const std::size_t group = group_of_job[of.job[i]];
+            counters[group].add(length);
             found.inside[group] +=
-                std::max<std::int64_t>(std::min(end, window.to_ns) - std::max(begin, window.from_ns), 0);
+                std::max<std::int64_t>(std::min(begin + length, window.to_ns) - std::max(begin, window.from_ns), 0);
         });
     }
-    for (std::size_t group = 0; group < groups; ++group) found.first[group + 1] += found.first[group];
-    found.length.resize(std::size_t(found.first[groups]));
-    std::vector<std::int64_t> next(found.first.begin(), found.first.end() - 1);
-    for (const LaneSpans<Time>& of : lanes) {
-        for_inside(of, window, [&](std::int64_t i, std::int64_t) {
-            if (of.flag[i] == 0) found.length[std::size_t(next[group_of_job[of.job[i]]]++)] = of.dur[i];
-        });
+    for (LengthCounter& counter : counters) {
+        found.first.push_back(std::int64_t(found.length.size()));
+        counter.tell(found);
     }
+    found.first.push_back(std::int64_t(found.length.size()));
     return found;
 }
 

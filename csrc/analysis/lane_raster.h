@@ -43,7 +43,7 @@ void write_raster(const RasterJobs& jobs, const Bins& bins, std::int64_t scale, 
                   const RasterOut& out, AddRow add_row) {
     const std::size_t strips = out.by_class ? jobs.classes : 1, groups = std::size_t(rows.groups);
     for_parts(groups, part_count(groups, kLeastGroups), [&](std::size_t, std::size_t first, std::size_t past) {
-        RasterCells cells(jobs, bins, scale);
+        RasterCells cells(jobs, bins, (rows.past - rows.first) / rows.groups + 1, scale);
         std::size_t at = first * strips * bins.size();
         for (std::size_t group = first; group < past; ++group) {
             const std::int64_t begin = rows.begin(group), end = rows.begin(group + 1);
@@ -59,18 +59,6 @@ void write_raster(const RasterJobs& jobs, const Bins& bins, std::int64_t scale, 
     });
 }
 
-// A span in [begin, end), of which what is before covered_to is covered already.
-inline void add_span(const Bins& bins, std::size_t place, std::int64_t begin, std::int64_t end, std::int64_t covered_to,
-                     RasterCells& cells) {
-    std::size_t bin = bins.of(begin);
-    if (end <= begin) return cells.add(place, bin, 0, 0);
-    for (; begin < end; ++bin) {
-        const std::int64_t until = std::min(end, bins.edge(bin + 1));
-        cells.add(place, bin, until - begin, until - std::clamp(covered_to, begin, until));
-        begin = until;
-    }
-}
-
 // Lanes in the order of time. Spans with a flag have no length and no certain place: they are left out.
 template <typename Time>
 void lane_raster(const std::vector<LaneSpans<Time>>& lanes, const RasterJobs& jobs, const Bins& bins,
@@ -79,6 +67,7 @@ void lane_raster(const std::vector<LaneSpans<Time>>& lanes, const RasterJobs& jo
     write_raster(jobs, bins, 1, rows, out, [&](std::int64_t row, RasterCells& cells) {
         std::array<std::int64_t, kMostClasses> covered_to;
         covered_to.fill(from);
+        std::size_t bin = 0;
         for (const LaneSpans<Time>& of : lanes) {
             const std::int64_t local = row - of.first_row;
             if (local < 0 || local >= of.rows) continue;
@@ -88,7 +77,8 @@ void lane_raster(const std::vector<LaneSpans<Time>>& lanes, const RasterJobs& jo
                 const std::int64_t begin = of.base_ns + std::int64_t(of.begin[i]);
                 const std::int64_t end = std::min(begin + std::int64_t(of.dur[i]), to);
                 std::int64_t& covered = covered_to[jobs.class_of[place]];
-                add_span(bins, std::size_t(place), std::max(begin, from), end, covered, cells);
+                bin = bins.from(bin, std::max(begin, from));
+                cells.add_span(std::size_t(place), bin, std::max(begin, from), end, covered);
                 covered = std::max(covered, end);
             });
         }

@@ -13,10 +13,10 @@ template <typename Time>
 struct LaneSpans {
     const Time* begin;
     const Time* dur;
-    const Time* reach;  // the latest end of the row's spans up to and with this one
     const std::uint16_t* job;
     const std::uint8_t* flag;
-    const std::int64_t* first;  // where each row begins, and the end of the last
+    const std::int64_t* first;    // where each row begins, and the end of the last
+    const std::int64_t* longest;  // the length of each row's longest span
     std::int64_t rows;
     std::int64_t first_row;  // the number of its first row in the timeline
     std::int64_t base_ns;    // the step's base, from the timeline's origin
@@ -41,9 +41,9 @@ void for_inside(const LaneSpans<Time>& lanes, std::int64_t row, std::int64_t fro
     const std::int64_t from = from_ns - lanes.base_ns, to = to_ns - lanes.base_ns;
     const auto before = [](Time time, std::int64_t limit) { return std::int64_t(time) < limit; };
     const std::int64_t first = lanes.first[row], past = lanes.first[row + 1];
-    // The reach grows along a row: behind the first that comes to the window are all that do.
-    const Time* reached = std::lower_bound(lanes.reach + first, lanes.reach + past, from, before);
-    for (std::int64_t i = reached - lanes.reach; i < past && std::int64_t(lanes.begin[i]) < to; ++i) {
+    // What begins earlier than the longest span is long has ended.
+    const Time* reached = std::lower_bound(lanes.begin + first, lanes.begin + past, from - lanes.longest[row], before);
+    for (std::int64_t i = reached - lanes.begin; i < past && std::int64_t(lanes.begin[i]) < to; ++i) {
         if (lies_inside(std::int64_t(lanes.begin[i]), std::int64_t(lanes.dur[i]), from, to)) visit(i);
     }
 }

@@ -80,7 +80,7 @@ void add_cover_row(const std::vector<CoverLanes>& lanes, const Bins& bins, std::
                     const std::size_t op = packed >> (16 * strip) & 0xff;
                     if (op == kNoOp) continue;
                     const std::int64_t weighed = time * std::int64_t(packed >> (16 * strip + 8) & 0xff);
-                    cells.add(strip * 256 + op, bin, weighed, weighed);
+                    cells.add(strip * 256 + op, bin, weighed);
                 }
             }
         }

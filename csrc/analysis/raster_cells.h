@@ -41,7 +41,11 @@ class Bins {
     }
 
     std::size_t of(std::int64_t time) const {
-        std::size_t bin = std::min(std::size_t(double(time - edge_[0]) * scale_), edge_.size() - 2);
+        return from(std::min(std::size_t(double(time - edge_[0]) * scale_), edge_.size() - 2), time);
+    }
+
+    // The bin of a time that is near another bin.
+    std::size_t from(std::size_t bin, std::int64_t time) const {
         while (edge_[bin] > time) --bin;
         while (edge_[bin + 1] <= time) ++bin;
         return bin;
@@ -56,68 +60,106 @@ class Bins {
     std::vector<std::int64_t> edge_;
 };
 
+// Sums of time, of one row of cells after the other.
 class RasterCells {
   public:
-    // Time counts `scale` times.
-    RasterCells(const RasterJobs& jobs, const Bins& bins, std::int64_t scale)
+    // A row of cells is of at most so many rows of the timeline; time counts `scale` times.
+    RasterCells(const RasterJobs& jobs, const Bins& bins, std::int64_t rows, std::int64_t scale)
         : jobs_(jobs),
           bins_(bins),
           scale_(scale),
+          shift_(shift_for(double(bins.length(bins.size() - 1) + 1) * double(rows) * double(scale))),
           time_(jobs.places * bins.size(), 0),
-          best_(jobs.classes * bins.size()),
-          covered_(jobs.classes * bins.size()),
-          place_(jobs.classes * bins.size()) {
-        clear();
-    }
+          sums_(jobs.classes * bins.size()) {}
 
     void clear() {
-        for (const std::size_t cell : touched_) time_[cell] = 0;
-        touched_.clear();
-        std::fill(best_.begin(), best_.end(), 0);
-        std::fill(covered_.begin(), covered_.end(), 0);
-        std::fill(place_.begin(), place_.end(), kNothing);
+        // A time of another turn counts as none.
+        turn_ += std::uint64_t(1) << kTimeBits;
+        if (turn_ == 0) std::fill(time_.begin(), time_.end(), 0);
+        std::fill(sums_.begin(), sums_.end(), Sums{});
     }
 
-    // Time of a job in a bin, of which `covered` is not covered by others of its class in its row.
-    void add(std::size_t place, std::size_t bin, std::int64_t time, std::int64_t covered) {
-        const std::size_t cell = place * bins_.size() + bin, at = jobs_.class_of[place] * bins_.size() + bin;
-        if (time_[cell] == 0 && time > 0) touched_.push_back(cell);
-        const std::int64_t sum = time_[cell] += time;
-        covered_[at] += covered;
-        // Sums only grow, so the largest so far is the largest in the end; among equals the first place counts.
-        if (sum > best_[at] || (sum == best_[at] && place < place_[at])) {
-            best_[at] = sum;
-            place_[at] = std::uint16_t(place);
+    // A job in [begin, end), which begins in `bin`, of which what is before `covered_to` is covered already by others
+    // of its class in its row.
+    void add_span(std::size_t place, std::size_t bin, std::int64_t begin, std::int64_t end, std::int64_t covered_to) {
+        const Adder adder = adder_of(place);
+        if (end <= begin) return adder.add(bin, 0, 0);
+        for (; begin < end; ++bin) {
+            const std::int64_t until = std::min(end, bins_.edge(bin + 1));
+            adder.add(bin, (until - begin) >> shift_, (until - std::clamp(covered_to, begin, until)) >> shift_);
+            begin = until;
         }
+    }
+
+    // Time of a job in a bin; all of it covers.
+    void add(std::size_t place, std::size_t bin, std::int64_t time) {
+        adder_of(place).add(bin, time >> shift_, time >> shift_);
     }
 
     // The cell of a class at a bin, of so many rows. The share is rounded up: what is there is seen.
     Cell of_class(std::size_t of, std::size_t bin, std::int64_t rows) const {
-        const std::size_t at = of * bins_.size() + bin, place = place_[at];
-        if (place == kNothing) return {kNoOp, 0, kNoStrip};
+        const Sums& sums = sums_[of * bins_.size() + bin];
+        if (sums.most == 0) return {kNoOp, 0, kNoStrip};
+        const std::size_t place = kLastPlace - (sums.most & kLastPlace);
         const double all = double(bins_.length(bin)) * double(rows) * double(scale_);
-        const double share = std::clamp(std::ceil(double(covered_[at]) * 255.0 / all), 1.0, 255.0);
-        return {jobs_.op_of[place], std::uint8_t(share), jobs_.strip_of[place]};
+        // Half of the least difference above a whole number, so that rounding takes none of these up.
+        const double share = (double(sums.covered << shift_) * 255.0 - 0.5) / all;
+        return {jobs_.op_of[place], std::uint8_t(std::min(std::int64_t(share) + 1, std::int64_t(255))),
+                jobs_.strip_of[place]};
     }
 
     // That of the first class that has something there.
     Cell of_first(std::size_t bin, std::int64_t rows) const {
         std::size_t of = 0;
-        while (of + 1 < jobs_.classes && place_[of * bins_.size() + bin] == kNothing) ++of;
+        while (of + 1 < jobs_.classes && sums_[of * bins_.size() + bin].most == 0) ++of;
         return of_class(of, bin, rows);
     }
 
   private:
-    static constexpr std::uint16_t kNothing = 0xffff;
+    static constexpr int kPlaceBits = 16, kTimeBits = 64 - kPlaceBits;
+    static constexpr std::uint64_t kLastPlace = (1 << kPlaceBits) - 1;
+    static constexpr double kMostJobs = 64;  // at once in a row, of an op
+
+    struct Sums {
+        std::uint64_t most = 0;  // the longest time of a place, and behind it what is left of the places; 0: nothing
+        std::int64_t covered = 0;
+    };
+
+    // Adds to a place. Branches that nobody can foretell cost more than all else here, so there are none.
+    struct Adder {
+        std::uint64_t turn;
+        std::uint64_t left_of_places;
+        std::uint64_t* times;
+        Sums* sums;
+
+        void add(std::size_t bin, std::int64_t time, std::int64_t covered) const {
+            const std::uint64_t known = times[bin] >> kTimeBits == turn >> kTimeBits ? times[bin] : turn;
+            const std::uint64_t sum = times[bin] = known + std::uint64_t(time);
+            // Sums only grow, so the largest so far is the largest in the end; among equals the first place counts.
+            sums[bin].most = std::max(sums[bin].most, sum << kPlaceBits | left_of_places);
+            sums[bin].covered += covered;
+        }
+    };
+
+    Adder adder_of(std::size_t place) {
+        return {turn_, kLastPlace - place, time_.data() + place * bins_.size(),
+                sums_.data() + jobs_.class_of[place] * bins_.size()};
+    }
+
+    // Times of hours are kept in larger steps, so that sums fit.
+    static int shift_for(double most) {
+        int shift = 0;
+        while (std::ldexp(most * kMostJobs, -shift) > std::ldexp(1.0, kTimeBits - 1)) ++shift;
+        return shift;
+    }
 
     RasterJobs jobs_;
     const Bins& bins_;
     std::int64_t scale_;
-    std::vector<std::int64_t> time_;
-    std::vector<std::int64_t> best_;
-    std::vector<std::int64_t> covered_;
-    std::vector<std::uint16_t> place_;
-    std::vector<std::size_t> touched_;
+    int shift_;
+    std::uint64_t turn_ = 0;
+    std::vector<std::uint64_t> time_;
+    std::vector<Sums> sums_;
 };
 
 }  // namespace musetrace::analysis

@@ -25,7 +25,7 @@ using Column = py::array_t<Value, py::array::c_style>;
 constexpr py::ssize_t kJobs = 1 << 16;
 constexpr std::int64_t kMostWidth = 1 << 14, kMostGroups = 1 << 14;
 
-// (begin, dur, reach, job, flag, first, first_row, base_ns) of one rank and step.
+// (begin, dur, job, flag, first, longest, first_row, base_ns) of one rank and step.
 template <typename Time>
 struct HeldLanes {
     std::vector<analysis::LaneSpans<Time>> lanes;
@@ -38,20 +38,20 @@ HeldLanes<Time> lanes_of(const std::vector<py::tuple>& sources) {
     for (const py::tuple& source : sources) {
         if (source.size() != 8) throw std::invalid_argument("lanes are eight things");
         const auto begin = source[0].cast<Column<Time>>(), dur = source[1].cast<Column<Time>>();
-        const auto reach = source[2].cast<Column<Time>>();
-        const auto job = source[3].cast<Column<std::uint16_t>>();
-        const auto flag = source[4].cast<Column<std::uint8_t>>();
-        const auto first = source[5].cast<Column<std::int64_t>>();
-        const std::array<py::array, 4> others{dur, reach, job, flag};
+        const auto job = source[2].cast<Column<std::uint16_t>>();
+        const auto flag = source[3].cast<Column<std::uint8_t>>();
+        const auto first = source[4].cast<Column<std::int64_t>>(), longest = source[5].cast<Column<std::int64_t>>();
+        const std::array<py::array, 3> others{dur, job, flag};
         for (const py::array& other : others) check_length(other, begin.size(), "a column of lanes");
         const std::int64_t rows = first.size() - 1;
         if (rows < 0 || first.data()[0] != 0 || first.data()[rows] != begin.size() ||
             !std::is_sorted(first.data(), first.data() + rows + 1)) {
             throw std::invalid_argument("rows of lanes do not fit their columns");
         }
-        held.lanes.push_back({begin.data(), dur.data(), reach.data(), job.data(), flag.data(), first.data(), rows,
+        check_length(longest, rows, "longest");
+        held.lanes.push_back({begin.data(), dur.data(), job.data(), flag.data(), first.data(), longest.data(), rows,
                               source[6].cast<std::int64_t>(), source[7].cast<std::int64_t>()});
-        held.columns.insert(held.columns.end(), {begin, dur, reach, job, flag, first});
+        held.columns.insert(held.columns.end(), {begin, dur, job, flag, first, longest});
     }
     return held;
 }
@@ -75,21 +75,33 @@ auto with_lanes(const std::vector<py::tuple>& sources, Ask ask) {
     return ask(held.lanes);
 }
 
+// Where each of `rows` rows begins in spans that are sorted by row and begin, and its longest span; None: they are not.
 template <typename Time>
-Column<Time> reach(const Column<Time>& begin, const Column<Time>& dur, const Column<std::int64_t>& first) {
-    check_length(dur, begin.size(), "dur");
-    Column<Time> found(begin.size());
-    const std::int64_t *rows = first.data(), size = begin.size();
-    const Time *begins = begin.data(), *durs = dur.data();
-    Time* out = found.mutable_data();
-    const py::gil_scoped_release free;
-    for (py::ssize_t row = 0; row + 1 < first.size(); ++row) {
-        Time latest = 0;
-        for (std::int64_t i = std::max<std::int64_t>(rows[row], 0); i < std::min(rows[row + 1], size); ++i) {
-            out[i] = latest = std::max(latest, Time(begins[i] + durs[i]));
+py::object lane_rows(const Column<std::uint16_t>& row, const Column<Time>& begin, const Column<Time>& dur,
+                     std::int64_t rows) {
+    check_length(begin, row.size(), "begin");
+    check_length(dur, row.size(), "dur");
+    if (rows < 0 || rows > kJobs) throw std::invalid_argument("so many rows there cannot be");
+    Ints first(rows + 1), longest(rows);
+    bool sorted = true;
+    {
+        const std::uint16_t* of = row.data();
+        const Time *begins = begin.data(), *durs = dur.data();
+        std::int64_t *firsts = first.mutable_data(), *longests = longest.mutable_data();
+        const std::int64_t size = row.size();
+        const py::gil_scoped_release free;
+        std::fill_n(longests, rows, 0);
+        for (std::int64_t i = 1; i < size; ++i) {
+            sorted &= of[i] > of[i - 1] || (of[i] == of[i - 1] && begins[i] >= begins[i - 1]);
         }
+        std::int64_t at = 0;
+        for (std::int64_t one = 0; sorted && one < rows; ++one) {
+            firsts[one] = at;
+            for (; at < size && of[at] == one; ++at) longests[one] = std::max(longests[one], std::int64_t(durs[at]));
+        }
+        firsts[rows] = at;
     }
-    return found;
+    return sorted ? py::object(py::make_tuple(first, longest)) : py::object(py::none());
 }
 
 py::tuple count_spans(const std::vector<py::tuple>& sources, const WindowNumbers& window) {
@@ -109,23 +121,19 @@ py::tuple spans_inside(const std::vector<py::tuple>& sources, const WindowNumber
                           to_array(std::move(found.row)));
 }
 
-py::tuple lengths_inside(const std::vector<py::tuple>& sources, const WindowNumbers& window,
-                         const Column<std::uint16_t>& group_of_job, std::int64_t groups) {
+py::tuple count_lengths(const std::vector<py::tuple>& sources, const WindowNumbers& window,
+                        const Column<std::uint16_t>& group_of_job, std::int64_t groups) {
     check_length(group_of_job, kJobs, "group_of_job");
     const std::uint16_t* of_jobs = group_of_job.data();
     if (groups < 1 || *std::max_element(of_jobs, of_jobs + kJobs) >= groups) {
         throw std::invalid_argument("group_of_job is not below the number of groups");
     }
-    return with_lanes(sources, [&](const auto& lanes) {
-        using Time = std::remove_const_t<std::remove_pointer_t<decltype(lanes[0].begin)>>;
-        analysis::GroupLengths<Time> found;
-        {
-            const py::gil_scoped_release free;
-            found = analysis::lengths_inside(lanes, window_of(window), of_jobs, std::size_t(groups));
-        }
-        return py::tuple(py::make_tuple(to_array(std::move(found.first)), to_array(std::move(found.length)),
-                                        to_array(std::move(found.inside)), found.flagged));
+    analysis::LengthCounts found = with_lanes(sources, [&](const auto& lanes) {
+        const py::gil_scoped_release free;
+        return analysis::count_lengths(lanes, window_of(window), of_jobs, std::size_t(groups));
     });
+    return py::make_tuple(to_array(std::move(found.first)), to_array(std::move(found.length)),
+                          to_array(std::move(found.count)), to_array(std::move(found.inside)), found.flagged);
 }
 
 py::tuple search_spans(const py::tuple& source, const WindowNumbers& window, const Bytes& wanted_job,
@@ -260,19 +268,20 @@ py::tuple cover_raster(const std::vector<py::tuple>& sources, const WindowNumber
 }  // namespace
 
 void bind_analysis_lanes(py::module_ module) {
-    module.def("lane_reach", &reach<std::uint32_t>, py::arg("begin").noconvert(), py::arg("dur").noconvert(),
-               py::arg("first"), "The latest end of a row's spans up to and with each");
-    module.def("lane_reach", &reach<std::uint64_t>, py::arg("begin").noconvert(), py::arg("dur").noconvert(),
-               py::arg("first"));
+    module.def("lane_rows", &lane_rows<std::uint32_t>, py::arg("row"), py::arg("begin").noconvert(),
+               py::arg("dur").noconvert(), py::arg("rows"),
+               "(first, longest) of the rows [0, rows), int64, or None when spans are not sorted by row and begin");
+    module.def("lane_rows", &lane_rows<std::uint64_t>, py::arg("row"), py::arg("begin").noconvert(),
+               py::arg("dur").noconvert(), py::arg("rows"));
     module.def("count_spans", &count_spans, py::arg("lanes"), py::arg("window"),
-               "(spans, flagged) in a window (from_ns, to_ns, row_from, row_to); lanes as (begin, dur, reach, job, "
-               "flag, first, first_row, base_ns), the first three all u32 or all u64");
+               "(spans, flagged) in a window (from_ns, to_ns, row_from, row_to); lanes as (begin, dur, job, flag, "
+               "first, longest, first_row, base_ns), the first two all u32 or all u64");
     module.def("spans_inside", &spans_inside, py::arg("lanes"), py::arg("window"),
                "(lanes, index, row) of each span in a window, int64");
-    module.def("lengths_inside", &lengths_inside, py::arg("lanes"), py::arg("window"), py::arg("group_of_job"),
+    module.def("count_lengths", &count_lengths, py::arg("lanes"), py::arg("window"), py::arg("group_of_job"),
                py::arg("groups"),
-               "(first, length, inside, flagged): the lengths of the spans of each group and where they begin, and "
-               "the time of each group inside");
+               "(first, length, count, inside, flagged): how often each length occurs in each group, where each group "
+               "begins, and the time of each inside; int64");
     module.def(
         "search_spans", &search_spans, py::arg("lanes"), py::arg("window"), py::arg("wanted_job"), py::arg("lengths"),
         py::arg("longest_first"), py::arg("most_hits"), py::arg("after"),

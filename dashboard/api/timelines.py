@@ -105,7 +105,7 @@ class Timelines:
         self._memory = LaneMemory(MOST_LANE_BYTES)
         self._known: dict[int, RunTimeline] = {}
         self._lock = threading.Lock()
-        self._answers: OrderedDict[Hashable, Any] = OrderedDict()
+        self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()  # with their bytes
         self._bytes = 0
 
     @property
@@ -140,12 +140,12 @@ class Timelines:
         with self._lock:
             if whole in self._answers:
                 self._answers.move_to_end(whole)
-                return self._answers[whole]  # type: ignore[no-any-return]
+                return self._answers[whole][0]  # type: ignore[no-any-return]
         made = make()
         with self._lock:
             if whole not in self._answers and keeps(made):
-                self._answers[whole] = made
+                self._answers[whole] = made, size(made)
                 self._bytes += size(made)
             while self._bytes > MOST_ANSWER_BYTES and len(self._answers) > 1:
-                self._bytes -= size(self._answers.popitem(last=False)[1])
+                self._bytes -= self._answers.popitem(last=False)[1][1]
         return made

@@ -312,6 +312,15 @@ def test_an_answer_is_remembered_for_its_question_and_run(
     assert ask(client, "run", run=1)["name"] != ask(client, "run")["name"]
 
 
+def test_answers_of_all_kinds_make_room_for_others(decode: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "MOST_ANSWER_BYTES", 20_000)
+    client = client_of(decode)
+    for to in range(1_000, 200_000, 20_000):
+        told = ask_window(client, to=to)[0]["count"], ask(client, "area", to=to)["spans"]
+        assert told[0] == told[1] > 0
+        assert ask(client, "search", to=to)["total"] == told[0]
+
+
 def test_a_run_that_grows_is_read_anew(tmp_path: Path) -> None:
     path = build_decode_run(tmp_path / "run", steps=1)
     runs = OpenRuns([open_run(path)])

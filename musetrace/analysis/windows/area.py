@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from math import isqrt
@@ -14,7 +15,7 @@ from musetrace import _core
 from musetrace.analysis.certainty.percentiles import TENTHS
 from musetrace.analysis.kept_sums.key_sums import KeySums
 from musetrace.analysis.kept_sums.value_counts import ValueCounts
-from musetrace.analysis.spans.rows import JobRows, op_and_kind
+from musetrace.analysis.spans.rows import op_and_kind
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.windows.lane_store import Timeline
 from musetrace.analysis.windows.lanes import StepLanes, step_lanes
@@ -23,7 +24,8 @@ from musetrace.analysis.windows.window import MOST_NEAR
 
 Ints = npt.NDArray[np.int64]
 
-_AT_ONCE = 8  # steps of a rank that are read before they are counted
+_THREADS = 2
+_LAST_JOB = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,10 @@ def _in_parts(
     if sum(timeline.spans_of[one] for one in wanted) <= MOST_NEAR:
         yield timeline.lanes(rows, wanted)
         return
-    for at in range(0, len(wanted), _AT_ONCE):
-        yield [step_lanes(timeline.run, timeline.axis, rows, *one) for one in wanted[at : at + _AT_ONCE]]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for at in range(0, len(wanted), _THREADS):
+            some = wanted[at : at + _THREADS]
+            yield list(threads.map(lambda one: step_lanes(timeline.run, timeline.axis, rows, *one), some))
 
 
 @dataclass
@@ -90,21 +94,30 @@ class _Sums:
     flagged: int = 0
 
     def add(self, rows: Rows, lanes: Sequence[StepLanes], window: tuple[int, int, int, int]) -> None:
-        of_jobs = JobRows(self.run.job_table, lambda job: op_and_kind(self.run.job_table, job))
-        for one in lanes:
-            row_of_job = of_jobs.by_job(one.job.astype(np.int64))
-        if not lanes:
-            return
+        names, group_of_job = self._groups(lanes)
         native = [one.native(rows.first_row(one.rank)) for one in lanes]
-        groups = len(of_jobs.names)
-        group_of_job = np.where(row_of_job < 0, 0, row_of_job).astype(np.uint16)
-        first, length, inside, flagged = _core.analysis.lengths_inside(native, window, group_of_job, groups)
+        first, length, count, inside, flagged = _core.analysis.count_lengths(
+            native, window, group_of_job, len(names)
+        )
         self.flagged += flagged
-        for group, name in enumerate(of_jobs.names):
-            values = length[first[group] : first[group + 1]]
-            if len(values):
-                self.parts.setdefault(name, []).append(_counted(values))
+        for group, name in enumerate(names):
+            part = slice(first[group], first[group + 1])
+            if part.stop > part.start:
+                self.parts.setdefault(name, []).append(KeySums((length[part],), count[part]))
                 self.inside_ns[name] = self.inside_ns.get(name, 0) + int(inside[group])
+
+    def _groups(self, lanes: Sequence[StepLanes]) -> tuple[list[tuple[str, str]], npt.NDArray[np.uint16]]:
+        """The ops and kinds of jobs, of unknown ones those that occur, and by job id which of them it is."""
+        table = self.run.job_table
+        known = len(table.jobs)
+        others = [one.job[one.job >= known] for one in lanes if known <= _LAST_JOB]
+        unknown = np.unique(np.concatenate(others)).tolist() if others else []
+        of_job = {job: op_and_kind(table, job) for job in (*range(known), *unknown)}
+        names = list(dict.fromkeys(of_job.values())) or [("", "")]
+        places = {name: place for place, name in enumerate(names)}
+        group_of_job = np.zeros(_LAST_JOB + 1, dtype=np.uint16)
+        group_of_job[list(of_job)] = [places[name] for name in of_job.values()]
+        return names, group_of_job
 
     def area(self) -> Area:
         found = {name: ValueCounts.of(KeySums.merged(parts)) for name, parts in self.parts.items()}
@@ -132,11 +145,6 @@ class _Sums:
             max_ns=int(counts.values[-1]),
             histogram=np.bincount(bins, counts.counts, len(edges) - 1).astype(np.int64),
         )
-
-
-def _counted(values: npt.NDArray[np.uint32] | npt.NDArray[np.uint64]) -> KeySums:
-    found, counts = np.unique(values, return_counts=True)
-    return KeySums((found.astype(np.int64),), counts.astype(np.int64))
 
 
 @cache

@@ -22,10 +22,10 @@ _ROW_COLUMN = {BLOCKS: "block", SMS: "sm"}
 class StepLanes:
     """Spans by row and begin, those with a flag among them.
 
-    ``begin``, ``dur`` and ``reach`` are u32 (u64 of a wide axis) ns from ``base_ns``, which is ns from the
-    run's origin; ``reach`` is the latest end of the row's spans so far. Row r of the rank is
-    ``[first[r], first[r + 1])``. ``index`` says where a span stands in ``run.spans(rank, step)``, None: at
-    its own place. ``without_row`` spans are of a number that has no row.
+    ``begin`` and ``dur`` are u32 (u64 of a wide axis) ns, from ``base_ns``, which is ns from the run's
+    origin. Row r of the rank is ``[first[r], first[r + 1])``; its longest span is ``longest[r]`` ns.
+    ``index`` says where a span stands in ``run.spans(rank, step)``, None: at its own place. ``without_row``
+    spans are of a number that has no row.
     """
 
     rank: int
@@ -33,25 +33,25 @@ class StepLanes:
     base_ns: int
     begin: Column
     dur: Column
-    reach: Column
     job: npt.NDArray[np.uint16]
     warp: npt.NDArray[np.uint8]
     flag: npt.NDArray[np.uint8]
     iteration: npt.NDArray[np.uint16] | None
     first: npt.NDArray[np.int64]
+    longest: npt.NDArray[np.int64]
     index: npt.NDArray[np.uint32] | None
     without_row: int
 
     @property
     def bytes(self) -> int:
         """What it takes of memory."""
-        columns = (self.begin, self.dur, self.reach, self.job, self.warp, self.flag, self.first)
+        columns = (self.begin, self.dur, self.job, self.warp, self.flag, self.first, self.longest)
         others = (self.iteration, self.index)
         return sum(one.nbytes for one in columns) + sum(one.nbytes for one in others if one is not None)
 
     def native(self, first_row: int) -> tuple[Any, ...]:
         """What the compiled loops take; ``first_row`` is the number of its first row in the timeline."""
-        columns = (self.begin, self.dur, self.reach, self.job, self.flag, self.first)
+        columns = (self.begin, self.dur, self.job, self.flag, self.first, self.longest)
         return (*columns, first_row, self.base_ns)
 
     def ids(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -71,22 +71,21 @@ def step_lanes(run: RunLike, axis: RunAxis, rows: Rows, rank: int, step: int) ->
     assert place is not None
     base_ns = int(steps.from_ns[place])
     begin = _begin(batch, axis, rank, int(steps.base_ns[place]), base_ns)
-    dur = _column(batch, "dur").astype(begin.dtype)
-    first, order, without_row = _by_row(batch, rows, begin)
+    dur = _column(batch, "dur").astype(begin.dtype, copy=False)
+    order, first, longest, without_row = _by_row(batch, rows, begin, dur)
     iterates = "iteration" in batch.schema.names and run.job_table.has_instances
-    begin, dur = _taken(begin, order), _taken(dur, order)
     return StepLanes(
         rank=rank,
         step=step,
         base_ns=base_ns,
-        begin=begin,
-        dur=dur,
-        reach=_core.analysis.lane_reach(begin, dur, first),
+        begin=_taken(begin, order),
+        dur=_taken(dur, order),
         job=_taken(_column(batch, "job"), order),
         warp=_taken(_column(batch, "warp"), order),
         flag=_taken(_column(batch, "flag"), order),
         iteration=_taken(_column(batch, "iteration"), order) if iterates else None,
         first=first,
+        longest=longest,
         index=None if isinstance(order, slice) else order.astype(np.uint32),
         without_row=without_row,
     )
@@ -97,29 +96,32 @@ def _begin(batch: pa.RecordBatch, axis: RunAxis, rank: int, own_base_ns: int, ba
     begin, narrow = _column(batch, "begin"), np.uint64 if axis.wide else np.uint32
     clock = axis.clocks[rank]
     if len(set(clock.offsets_ns)) == 1:
-        return begin.astype(narrow)
+        return begin.astype(narrow, copy=False)
     return (axis.on_axis(rank, own_base_ns + begin.astype(np.int64)) - base_ns).astype(narrow)
 
 
 Order = npt.NDArray[np.int64] | slice
 
 
-def _by_row(batch: pa.RecordBatch, rows: Rows, begin: Column) -> tuple[npt.NDArray[np.int64], Order, int]:
-    """Where each row begins, the order of its spans, and how many have no row."""
+def _by_row(
+    batch: pa.RecordBatch, rows: Rows, begin: Column, dur: Column
+) -> tuple[Order, npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """The order of spans, where each row begins and its longest span, and how many have no row."""
     if rows.kind == BLOCKS:
-        block = _column(batch, "block")
         # The store has them by block and begin already.
-        first = np.searchsorted(block, np.arange(rows.per_rank + 1)).astype(np.int64)
-        if _sorted(block, begin):
-            return first, slice(0, int(first[-1])), len(block) - int(first[-1])
+        found = _core.analysis.lane_rows(_column(batch, "block"), begin, dur, rows.per_rank)
+        if found is not None:
+            first, longest = found
+            return slice(0, int(first[-1])), first, longest, len(begin) - int(first[-1])
     row = _rows_of(batch, rows)
     order = np.lexsort((begin, row))
     order = order[np.searchsorted(row[order], 0) :]
-    first = np.searchsorted(row[order], np.arange(rows.per_rank + 1)).astype(np.int64)
+    ordered = row[order].astype(np.uint16)
+    first, longest = _core.analysis.lane_rows(ordered, begin[order], dur[order], rows.per_rank)
     if rows.kind in _ROW_COLUMN:
-        return first, order, len(row) - len(order)
+        return order, first, longest, len(row) - len(order)
     others = (_column(batch, "block") == rows.block) & (row < 0)
-    return first, order, int(others.sum())
+    return order, first, longest, int(others.sum())
 
 
 def _rows_of(batch: pa.RecordBatch, rows: Rows) -> npt.NDArray[np.int64]:
@@ -129,11 +131,6 @@ def _rows_of(batch: pa.RecordBatch, rows: Rows) -> npt.NDArray[np.int64]:
     if rows.kind in _ROW_COLUMN:
         return np.asarray(table[_column(batch, _ROW_COLUMN[rows.kind])])
     return np.where(_column(batch, "block") == rows.block, table[_column(batch, "warp")], -1)
-
-
-def _sorted(block: Column, begin: Column) -> bool:
-    same = block[1:] == block[:-1]
-    return bool(((block[1:] > block[:-1]) | (same & (begin[1:] >= begin[:-1]))).all())
 
 
 def _taken(column: Column, order: Order) -> Column:
