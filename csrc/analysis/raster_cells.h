@@ -52,6 +52,7 @@ class Bins {
     }
 
     std::size_t size() const { return edge_.size() - 1; }
+    const std::int64_t* edges() const { return edge_.data(); }
     std::int64_t edge(std::size_t bin) const { return edge_[bin]; }
     std::int64_t length(std::size_t bin) const { return edge_[bin + 1] - edge_[bin]; }
 
@@ -70,7 +71,14 @@ class RasterCells {
           scale_(scale),
           shift_(shift_for(double(bins.length(bins.size() - 1) + 1) * double(rows) * double(scale))),
           time_(jobs.places * bins.size(), 0),
-          sums_(jobs.classes * bins.size()) {}
+          sums_(jobs.classes * bins.size()) {
+        for (std::size_t place = 0; place < jobs.places; ++place) {
+            adders_.push_back({kLastPlace - place, time_.data() + place * bins.size(),
+                               sums_.data() + jobs.class_of[place] * bins.size()});
+        }
+    }
+    RasterCells(const RasterCells&) = delete;  // the adders point into it
+    RasterCells& operator=(const RasterCells&) = delete;
 
     void clear() {
         // A time of another turn counts as none.
@@ -82,18 +90,21 @@ class RasterCells {
     // A job in [begin, end), which begins in `bin`, of which what is before `covered_to` is covered already by others
     // of its class in its row.
     void add_span(std::size_t place, std::size_t bin, std::int64_t begin, std::int64_t end, std::int64_t covered_to) {
-        const Adder adder = adder_of(place);
-        if (end <= begin) return adder.add(bin, 0, 0);
-        for (; begin < end; ++bin) {
-            const std::int64_t until = std::min(end, bins_.edge(bin + 1));
-            adder.add(bin, (until - begin) >> shift_, (until - std::clamp(covered_to, begin, until)) >> shift_);
+        const Adder adder = adders_[place];
+        const std::uint64_t turn = turn_;
+        const int shift = shift_;
+        if (end <= begin) return adder.add(turn, bin, 0, 0);
+        for (const std::int64_t* edge = bins_.edges() + bin + 1; begin < end; ++bin, ++edge) {
+            const std::int64_t until = std::min(end, *edge);
+            const std::int64_t new_from = std::min(std::max(covered_to, begin), until);
+            adder.add(turn, bin, (until - begin) >> shift, (until - new_from) >> shift);
             begin = until;
         }
     }
 
     // Time of a job in a bin; all of it covers.
     void add(std::size_t place, std::size_t bin, std::int64_t time) {
-        adder_of(place).add(bin, time >> shift_, time >> shift_);
+        adders_[place].add(turn_, bin, time >> shift_, time >> shift_);
     }
 
     // The cell of a class at a bin, of so many rows. The share is rounded up: what is there is seen.
@@ -127,12 +138,11 @@ class RasterCells {
 
     // Adds to a place. Branches that nobody can foretell cost more than all else here, so there are none.
     struct Adder {
-        std::uint64_t turn;
         std::uint64_t left_of_places;
         std::uint64_t* times;
         Sums* sums;
 
-        void add(std::size_t bin, std::int64_t time, std::int64_t covered) const {
+        void add(std::uint64_t turn, std::size_t bin, std::int64_t time, std::int64_t covered) const {
             const std::uint64_t known = times[bin] >> kTimeBits == turn >> kTimeBits ? times[bin] : turn;
             const std::uint64_t sum = times[bin] = known + std::uint64_t(time);
             // Sums only grow, so the largest so far is the largest in the end; among equals the first place counts.
@@ -140,11 +150,6 @@ class RasterCells {
             sums[bin].covered += covered;
         }
     };
-
-    Adder adder_of(std::size_t place) {
-        return {turn_, kLastPlace - place, time_.data() + place * bins_.size(),
-                sums_.data() + jobs_.class_of[place] * bins_.size()};
-    }
 
     // Times of hours are kept in larger steps, so that sums fit.
     static int shift_for(double most) {
@@ -160,6 +165,7 @@ class RasterCells {
     std::uint64_t turn_ = 0;
     std::vector<std::uint64_t> time_;
     std::vector<Sums> sums_;
+    std::vector<Adder> adders_;
 };
 
 }  // namespace musetrace::analysis

@@ -12,7 +12,8 @@ from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.spans.rows import op_and_kind
 from musetrace.analysis.windows import window
 from musetrace.analysis.windows.job_strips import STRIPS
-from musetrace.analysis.windows.window import MOST_NEAR, View
+from musetrace.analysis.windows.lane_store import MOST_NEAR
+from musetrace.analysis.windows.window import View
 from musetrace.dashboard.api.timelines import RunTimeline
 from musetrace.figures.op_colours import op_colours
 
@@ -48,12 +49,11 @@ def run_document(of: RunTimeline) -> dict[str, Any]:
 
 def minimap(of: RunTimeline) -> dict[str, Any] | None:
     """The share of all blocks' time that each strip covers, in 1/255; None while it is being made."""
-    rows = of.timeline.all_blocks()
-    to_ns = of.timeline.axis.to_ns
+    run, rows, to_ns = of.run, of.timeline.all_blocks(), of.timeline.axis.to_ns
     if rows.count == 0:
         return {"strips": len(STRIPS), "bins": 0, "share": []}
     view = View(rows, 0, to_ns, 0, rows.count, MINIMAP_BINS, 1)
-    if of.spans <= MOST_NEAR:
+    if of.timeline.is_near(run.ranks, 0, to_ns):
         found = window.raster(of.timeline, view, window.near(of.timeline, view))
     else:
         overview = of.overview()

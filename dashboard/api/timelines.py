@@ -10,16 +10,15 @@ from typing import Any, TypeVar
 from musetrace.analysis.certainty.rank_clocks import alignment_error_ns
 from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.analysis.windows.flows import wait_scopes
-from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
+from musetrace.analysis.windows.lane_store import MOST_NEAR, LaneMemory, Timeline
 from musetrace.analysis.windows.overview import Overview, kept_overview, overview_of_spans
 from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows, sm_rows, warp_rows
-from musetrace.analysis.windows.window import MOST_NEAR
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.errors import AnalysisError
 
-MOST_LANE_BYTES = 512 << 20
+MOST_LANE_BYTES = 1_000_000_000  # 80 M spans
 MOST_ANSWER_BYTES = 64 << 20
 
 Answer = TypeVar("Answer")

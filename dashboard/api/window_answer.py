@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace.analysis.windows import window
-from musetrace.analysis.windows.window import MOST_EXACT, MOST_NEAR, Raster, Spans, View
+from musetrace.analysis.windows.window import MOST_EXACT, Raster, Spans, View
 from musetrace.dashboard.api.timelines import RunTimeline
 from musetrace.figures.wording import many
 
@@ -63,9 +63,8 @@ class WindowAnswer:
 
 def window_answer(of: RunTimeline, view: View) -> WindowAnswer:
     """Spans one by one where they are few, a raster of them where they are more, far out one of launches."""
-    expected = window.expected_spans(of.timeline, view)
-    if expected > MOST_NEAR:
-        return _far(of, view, expected)
+    if not of.timeline.is_near(view.ranks, view.from_ns, view.to_ns):
+        return _far(of, view, of.timeline.expected_spans(view.ranks, view.from_ns, view.to_ns))
     near = window.near(of.timeline, view)
     note = _note(near)
     if near.count <= MOST_EXACT:

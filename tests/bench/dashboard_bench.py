@@ -57,6 +57,11 @@ class Site:
             raise RuntimeError(f"{route}: {answer.status} {body[:200]!r}")
         return body
 
+    def processor_s(self) -> float:
+        """Processor time that the server has used."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def memory_mb(self) -> dict[str, float]:
         """Resident memory now and at most."""
         told = dict(
@@ -143,13 +148,14 @@ def together(site: Site, clients: int, asked: Callable[[int], list[Asked]]) -> l
     return [ms for ms, _ in found]
 
 
-def show(what: str, values: list[float]) -> None:
-    """Median, 95th percentile and range."""
+def show(what: str, values: list[float], used_s: float) -> None:
+    """Median, 95th percentile and range, and what the server used of processors."""
     ordered = sorted(values)
     p95 = ordered[max(-(-95 * len(ordered) // 100), 1) - 1]
     print(
         f"{what:<46} p50 {statistics.median(ordered):7.1f}  p95 {p95:7.1f}  "
-        f"({ordered[0]:.1f} to {ordered[-1]:.1f}, n = {len(ordered)})",
+        f"({ordered[0]:.1f} to {ordered[-1]:.1f}, n = {len(ordered)}); "
+        f"processor {used_s * 1e3 / len(ordered):.1f} each",
         flush=True,
     )
 
@@ -165,11 +171,17 @@ def measure(site: Site, requests: int) -> None:
     for clients in CLIENTS:
         for ranks in ("all", "0"):
             for scale in ("run", "step", "launch", "tenth"):
-                values = together(site, clients, Looking(document, scale, ranks, max(requests // clients, 5)))
-                show(f"window, {scale}, ranks {ranks}, {clients} at once, ms", values)
+                looking = Looking(document, scale, ranks, max(requests // clients, 5))
+                used_s = site.processor_s()
+                values = together(site, clients, looking)
+                show(
+                    f"window, {scale}, ranks {ranks}, {clients} at once", values, site.processor_s() - used_s
+                )
     print({name: round(mb) for name, mb in site.memory_mb().items()}, "MiB", flush=True)
     for name, asked in questions(document, requests).items():
-        show(f"{name}, ms", [ms for ms, _ in timed(site, asked)])
+        used_s = site.processor_s()
+        values = [ms for ms, _ in timed(site, asked)]
+        show(name, values, site.processor_s() - used_s)
     print({name: round(mb) for name, mb in site.memory_mb().items()}, "MiB", flush=True)
 
 

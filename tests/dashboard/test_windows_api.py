@@ -1,4 +1,4 @@
-"""The timeline's routes: answers as bytes and as JSON, against the run's own tables; refusals in a sentence."""
+"""The timeline's routes: bytes and JSON against the run's own tables; refusals in a sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from decode_run import build_decode_run
 from flask import Flask
 from flask.testing import FlaskClient
 
-from musetrace.analysis.windows import window
+from musetrace.analysis.windows import lane_store, window
 from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
 from musetrace.analysis.windows.window import View
 from musetrace.dashboard.api import blueprints, timelines, window_answer
@@ -127,7 +127,7 @@ def test_far_out_the_picture_is_of_launches_and_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = build_decode_run(tmp_path / "run", steps=1)
-    for module in (window_answer, timelines):
+    for module in (lane_store, timelines):
         monkeypatch.setattr(module, "MOST_NEAR", 10)
     waiting = client_of(open_run(path))
     header, arrays = ask_window(waiting)
@@ -153,7 +153,7 @@ def test_a_picture_that_cannot_be_made_says_why(decode: Run, monkeypatch: pytest
     def broken(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    for module in (window_answer, timelines):
+    for module in (lane_store, timelines):
         monkeypatch.setattr(module, "MOST_NEAR", 10)
     monkeypatch.setattr(timelines, "keep_cubes", broken)
     monkeypatch.setattr(timelines, "kept_overview", lambda *_: None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musetrace.analysis.windows import area as areas
+from musetrace.analysis.windows import lane_store
 from musetrace.analysis.windows import search as searches
 from musetrace.analysis.windows.area import area
 from musetrace.analysis.windows.places import Place, neighbour, span_at, span_of
@@ -28,11 +29,9 @@ Asked = tuple[TimelineRun, View, list[Shown]]
 @settings(max_examples=80, deadline=None)
 def test_an_area_has_exact_lengths_by_op_and_kind(asked: Asked, is_large: bool) -> None:
     run, view, spans = asked
-    usual, areas.MOST_NEAR = areas.MOST_NEAR, 0 if is_large else areas.MOST_NEAR
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane_store, "MOST_NEAR", -1 if is_large else lane_store.MOST_NEAR)
         found = area(timeline_of(run), view.rows, *view.window)
-    finally:
-        areas.MOST_NEAR = usual
     mine = [x for x in spans if oracle.inside(x, view.window)]
     sound = [x for x in mine if x.flag == 0]
     assert found.flagged == len(mine) - len(sound)
@@ -98,10 +97,10 @@ def test_a_search_pages_through_all_that_fits(
         False: lambda x: (x.begin, x.rank, x.step, x.id),
     }
     expected = sorted(filter(fits, spans), key=key[longest_first])
-    usual = searches.MOST_HITS, searches.MOST_NEAR
-    searches.MOST_HITS, searches.MOST_NEAR = page, 0 if is_large else usual[1]
-    try:
-        told, after = list[tuple[int, ...]](), BEFORE_ALL
+    told, after = list[tuple[int, ...]](), BEFORE_ALL
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searches, "MOST_HITS", page)
+        patch.setattr(lane_store, "MOST_NEAR", -1 if is_large else lane_store.MOST_NEAR)
         while True:
             found = search(timeline, rows, window, wanted, after)
             assert found.total == len(expected)
@@ -111,8 +110,6 @@ def test_a_search_pages_through_all_that_fits(
             if not found.hits:
                 break
             after = found.hits[-1].at
-    finally:
-        searches.MOST_HITS, searches.MOST_NEAR = usual
     assert told == [(x.rank, x.step, x.id, x.block, x.warp, x.job, x.dur) for x in expected]
 
 

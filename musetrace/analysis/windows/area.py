@@ -20,7 +20,6 @@ from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.windows.lane_store import Timeline
 from musetrace.analysis.windows.lanes import StepLanes, step_lanes
 from musetrace.analysis.windows.rows import Rows
-from musetrace.analysis.windows.window import MOST_NEAR
 
 Ints = npt.NDArray[np.int64]
 
@@ -65,8 +64,10 @@ class Area:
 def area(timeline: Timeline, rows: Rows, from_ns: int, to_ns: int, row_from: int, row_to: int) -> Area:
     """Measure the spans that lie in ``[from_ns, to_ns)`` of rows ``[row_from, row_to)``."""
     sums = _Sums(timeline.run)
-    wanted = timeline.steps_inside(rows.ranks_inside(row_from, row_to), from_ns, to_ns)
-    for lanes in _in_parts(timeline, rows, wanted):
+    ranks = rows.ranks_inside(row_from, row_to)
+    wanted = timeline.steps_inside(ranks, from_ns, to_ns)
+    parts = [timeline.lanes(rows, wanted)] if timeline.is_near(ranks, from_ns, to_ns) else None
+    for lanes in parts or _in_parts(timeline, rows, wanted):
         sums.add(rows, lanes, (from_ns, to_ns, row_from, row_to))
     return sums.area()
 
@@ -74,10 +75,7 @@ def area(timeline: Timeline, rows: Rows, from_ns: int, to_ns: int, row_from: int
 def _in_parts(
     timeline: Timeline, rows: Rows, wanted: Sequence[tuple[int, int]]
 ) -> Iterator[Sequence[StepLanes]]:
-    """The lanes of an area; of a large one a few at a time, which are not kept."""
-    if sum(timeline.spans_of[one] for one in wanted) <= MOST_NEAR:
-        yield timeline.lanes(rows, wanted)
-        return
+    """The lanes of a large area a few at a time; they are not kept."""
     with ThreadPoolExecutor(_THREADS) as threads:
         for at in range(0, len(wanted), _THREADS):
             some = wanted[at : at + _THREADS]

@@ -9,11 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 
+import numpy as np
+
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.windows.axis import RunAxis
 from musetrace.analysis.windows.job_strips import JobStrips
 from musetrace.analysis.windows.lanes import StepLanes, step_lanes
 from musetrace.analysis.windows.rows import Rows, block_rows
+
+MOST_NEAR = 6_000_000  # spans of which a question is asked at once; more are far out
 
 _THREADS = 2
 
@@ -97,3 +101,19 @@ class Timeline:
     def lanes(self, rows: Rows, wanted: Iterable[tuple[int, int]]) -> list[StepLanes]:
         """The lanes of some (rank, step)."""
         return self.memory.lanes(self, rows, wanted)
+
+    def expected_spans(self, ranks: Iterable[int], from_ns: int, to_ns: int) -> int:
+        """About how many spans lie in ``[from_ns, to_ns)``: those of its steps by their share that does."""
+        found = 0.0
+        for rank in ranks:
+            steps = self.axis.ranks[rank]
+            inside = np.minimum(steps.to_ns, to_ns) - np.maximum(steps.from_ns, from_ns)
+            share = np.clip(inside / np.maximum(steps.to_ns - steps.from_ns, 1), 0.0, 1.0)
+            some = inside > 0
+            for step, part in zip(steps.step[some].tolist(), share[some].tolist(), strict=True):
+                found += part * self.spans_of[rank, step]
+        return int(found)
+
+    def is_near(self, ranks: Iterable[int], from_ns: int, to_ns: int) -> bool:
+        """Whether so few spans lie there that their steps are read, and kept."""
+        return self.expected_spans(ranks, from_ns, to_ns) <= MOST_NEAR

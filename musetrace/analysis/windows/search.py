@@ -15,7 +15,6 @@ from musetrace.analysis.spans.rows import op_and_kind
 from musetrace.analysis.windows.lane_store import Timeline
 from musetrace.analysis.windows.lanes import StepLanes, step_lanes
 from musetrace.analysis.windows.rows import Rows
-from musetrace.analysis.windows.window import MOST_NEAR
 from musetrace.job_table import JobTable
 
 MOST_HITS = 200
@@ -99,9 +98,11 @@ def search(
     from_ns, to_ns, row_from, row_to = window
     jobs = wanted.jobs(timeline.run.job_table)
     lengths = (wanted.least_ns, wanted.most_ns)
-    steps = timeline.steps_inside(rows.ranks_inside(row_from, row_to), from_ns, to_ns)
+    ranks = rows.ranks_inside(row_from, row_to)
+    steps = timeline.steps_inside(ranks, from_ns, to_ns)
+    is_near = timeline.is_near(ranks, from_ns, to_ns)
     total, rest, best = 0, 0, list[FoundSpan]()
-    for lanes in _lanes(timeline, rows, steps):
+    for lanes in timeline.lanes(rows, steps) if is_near else _lanes(timeline, rows, steps):
         number, behind, shorter, begin, place = _core.analysis.search_spans(
             lanes.native(rows.first_row(lanes.rank)),
             window,
@@ -131,9 +132,6 @@ def _behind(after: Hit, lanes: StepLanes) -> tuple[int, int, int]:
 
 
 def _lanes(timeline: Timeline, rows: Rows, steps: list[tuple[int, int]]) -> Iterator[StepLanes]:
-    """The lanes that are looked through; where they are many, one at a time, which are not kept."""
-    if sum(timeline.spans_of[one] for one in steps) <= MOST_NEAR:
-        yield from timeline.lanes(rows, steps)
-        return
+    """Lanes one at a time, which are not kept."""
     for one in steps:
         yield step_lanes(timeline.run, timeline.axis, rows, *one)

@@ -1,6 +1,7 @@
 """A window of a timeline: its spans one by one where they are few, else a raster.
 
-Near, a raster is made of the spans; far out, of what the index keeps of each launch (``launch_cover``).
+Near (``Timeline.is_near``), a raster is made of the spans; far out, of what the index keeps of each launch
+(``launch_cover``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from musetrace.analysis.windows.lanes import StepLanes
 from musetrace.analysis.windows.rows import Rows
 
 MOST_EXACT = 12_000  # spans that are told one by one
-MOST_NEAR = 6_000_000  # spans that a raster is made of; beyond, it is made of launches
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -43,6 +43,11 @@ class View:
     def window(self) -> tuple[int, int, int, int]:
         """As the compiled loops take it."""
         return self.from_ns, self.to_ns, self.row_from, self.row_to
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of which there are rows in it."""
+        return self.rows.ranks_inside(self.row_from, self.row_to)
 
     @property
     def bins(self) -> tuple[int, int]:
@@ -97,22 +102,9 @@ class Near:
     without_row: int
 
 
-def expected_spans(timeline: Timeline, view: View) -> int:
-    """About how many spans a window has: those of its steps, by the share of them that lies in it."""
-    spans = 0.0
-    for rank in view.rows.ranks_inside(view.row_from, view.row_to):
-        steps = timeline.axis.ranks[rank]
-        inside = np.minimum(steps.to_ns, view.to_ns) - np.maximum(steps.from_ns, view.from_ns)
-        share = np.clip(inside / np.maximum(steps.to_ns - steps.from_ns, 1), 0.0, 1.0)
-        for step, part in zip(steps.step[inside > 0].tolist(), share[inside > 0].tolist(), strict=True):
-            spans += part * timeline.spans_of[rank, step]
-    return int(spans)
-
-
 def near(timeline: Timeline, view: View) -> Near:
     """Read the steps that a window lies in."""
-    ranks = view.rows.ranks_inside(view.row_from, view.row_to)
-    wanted = timeline.steps_inside(ranks, view.from_ns, view.to_ns)
+    wanted = timeline.steps_inside(view.ranks, view.from_ns, view.to_ns)
     lanes = timeline.lanes(view.rows, wanted)
     native = [one.native(view.rows.first_row(one.rank)) for one in lanes]
     count, flagged = _core.analysis.count_spans(native, view.window)
