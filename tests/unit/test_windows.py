@@ -156,6 +156,36 @@ def test_steps_longer_than_32_bits() -> None:
     assert found.op[0, :, 0].tolist() == [0, 0, 255, 255]
 
 
+class HoursRun(TimelineRun):
+    """A step of ten hours: two warps load all the time, and a third computes for half of it."""
+
+    def spans(self, rank: int, step: int) -> Any:
+        batch = super().spans(rank, step)
+        for name, values in {"begin": [0, 0, HOURS // 2], "dur": [HOURS, HOURS, HOURS // 2]}.items():
+            at = batch.schema.get_field_index(name)
+            batch = batch.set_column(at, name, pa.array(values, type=pa.uint64()))
+        return batch
+
+
+HOURS = 36_000_000_000_000
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_sums_of_hours_fit(width: int) -> None:
+    spans = [Span(0, 0, 0, 0, job, at, 1) for at, job in enumerate((LOAD, LOAD, COMPUTE))]
+    run = HoursRun([Launch(0, 0, 0, 0, "sliding", 0, HOURS, 1)], spans, 1, (0,))
+    timeline = timeline_of(run)
+    view = View(block_rows(run, (0,)), 0, HOURS, 0, 1, width, 1)
+    found = window.raster(timeline, view, window.near(timeline, view))
+    assert found.op[0].tolist() == [
+        [0] * width,
+        [0] if width == 1 else [255, 0],
+        [255] * width,
+        [255] * width,
+    ]
+    assert found.share[0, :2].tolist() == [[255] * width, [128] if width == 1 else [0, 255]]
+
+
 def test_an_empty_run_has_an_axis_and_nothing_on_it() -> None:
     run = TimelineRun([], [], 2, (0,))
     timeline = timeline_of(run)
