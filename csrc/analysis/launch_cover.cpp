@@ -62,27 +62,33 @@ class CoverOfInstance {
     std::vector<std::size_t> places_;
 };
 
-void add_cover_row(const std::vector<CoverLanes>& lanes, const Bins& bins, std::int64_t row, RasterCells& cells) {
+// A launch that lies in a window: its bins and its part of the first and the last of them.
+struct LaunchBins {
+    std::size_t launch;
+    std::size_t first, last;
+    std::int64_t begin, end;
+};
+
+std::vector<LaunchBins> launches_inside(const CoverLanes& of, const Bins& bins) {
     const std::int64_t from = bins.edge(0), to = bins.edge(bins.size());
-    for (const CoverLanes& of : lanes) {
-        const std::int64_t block = row - of.first_row;
-        if (block < 0 || block >= of.blocks) continue;
-        const std::int64_t* reached = std::upper_bound(of.reach, of.reach + of.launches, from);
-        for (std::size_t launch = std::size_t(reached - of.reach); launch < of.launches; ++launch) {
-            if (of.begin[launch] >= to) break;
-            const std::uint64_t packed = std::uint64_t(of.packed[std::int64_t(launch) * of.blocks + block]);
-            const std::int64_t begin = std::max(of.begin[launch], from), end = std::min(of.end[launch], to);
-            if (packed == 0 || begin >= end) continue;
-            const std::size_t first = bins.of(begin), last = bins.of(end - 1);
-            for (std::size_t bin = first; bin <= last; ++bin) {
-                const std::int64_t time = std::min(end, bins.edge(bin + 1)) - std::max(begin, bins.edge(bin));
-                for (std::size_t strip = 0; strip < kCoverClasses; ++strip) {
-                    const std::size_t op = packed >> (16 * strip) & 0xff;
-                    if (op == kNoOp) continue;
-                    const std::int64_t weighed = time * std::int64_t(packed >> (16 * strip + 8) & 0xff);
-                    cells.add(strip * 256 + op, bin, weighed);
-                }
-            }
+    std::vector<LaunchBins> inside;
+    const std::int64_t* reached = std::upper_bound(of.reach, of.reach + of.launches, from);
+    for (std::size_t launch = std::size_t(reached - of.reach); launch < of.launches; ++launch) {
+        if (of.begin[launch] >= to) break;
+        const std::int64_t begin = std::max(of.begin[launch], from), end = std::min(of.end[launch], to);
+        if (begin < end) inside.push_back({launch, bins.of(begin), bins.of(end - 1), begin, end});
+    }
+    return inside;
+}
+
+void add_launch(const LaunchBins& launch, std::uint64_t packed, std::size_t ops, const Bins& bins, RasterCells& cells) {
+    for (std::size_t strip = 0; strip < kCoverClasses; ++strip) {
+        const std::size_t op = packed >> (16 * strip) & 0xff;
+        if (op >= ops) continue;  // kNoOp
+        const std::int64_t share = std::int64_t(packed >> (16 * strip + 8) & 0xff);
+        for (std::size_t bin = launch.first; bin <= launch.last; ++bin) {
+            const std::int64_t time = std::min(launch.end, bins.edge(bin + 1)) - std::max(launch.begin, bins.edge(bin));
+            cells.add(strip * ops + op, bin, time * share);
         }
     }
 }
@@ -105,8 +111,20 @@ LaunchCover launch_cover(const InstanceSpans& instances, const LaunchColumns& la
 
 void cover_raster(const std::vector<CoverLanes>& lanes, const RasterJobs& jobs, const Bins& bins, const RowGroups& rows,
                   const RasterOut& out) {
-    write_raster(jobs, bins, kWhole, rows, out,
-                 [&](std::int64_t row, RasterCells& cells) { add_cover_row(lanes, bins, row, cells); });
+    const std::size_t ops = jobs.places / kCoverClasses;
+    std::vector<std::vector<LaunchBins>> inside;
+    for (const CoverLanes& of : lanes) inside.push_back(launches_inside(of, bins));
+    write_raster(jobs, bins, kWhole, rows, out, [&](std::int64_t row, RasterCells& cells) {
+        for (std::size_t of = 0; of < lanes.size(); ++of) {
+            const std::int64_t block = row - lanes[of].first_row;
+            if (block < 0 || block >= lanes[of].blocks) continue;
+            const std::int64_t* packed = lanes[of].packed + block * std::int64_t(lanes[of].launches);
+            for (const LaunchBins& launch : inside[of]) {
+                if (packed[launch.launch] != 0)
+                    add_launch(launch, std::uint64_t(packed[launch.launch]), ops, bins, cells);
+            }
+        }
+    });
 }
 
 }  // namespace musetrace::analysis

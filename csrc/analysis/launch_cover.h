@@ -21,7 +21,7 @@ struct LaunchCover {
 // Jobs have kCoverClasses classes.
 LaunchCover launch_cover(const InstanceSpans& instances, const LaunchColumns& launches, const RasterJobs& jobs);
 
-// Covers of one rank on a timeline: its launches by begin, and for each a packed number of every block; 0: no spans.
+// Covers of one rank on a timeline: its launches by begin, and of each block a packed number for each; 0: no spans.
 struct CoverLanes {
     const std::int64_t* begin;
     const std::int64_t* end;
@@ -32,7 +32,7 @@ struct CoverLanes {
     std::int64_t first_row;
 };
 
-// The raster of a window: every launch evenly filled with what its blocks do most. Places are class * 256 + op.
+// The raster of a window: every launch evenly filled with what its blocks do most. Places are strip * ops + op.
 void cover_raster(const std::vector<CoverLanes>& lanes, const RasterJobs& jobs, const Bins& bins, const RowGroups& rows,
                   const RasterOut& out);
 

@@ -238,7 +238,7 @@ py::tuple lane_raster(const std::vector<py::tuple>& sources, const WindowNumbers
     return py::make_tuple(raster.op, raster.share, raster.strip);
 }
 
-// (begin, end, reach, packed [launches, blocks], first_row) of one rank.
+// (begin, end, reach, packed [blocks, launches], first_row) of one rank.
 py::tuple cover_raster(const std::vector<py::tuple>& sources, const WindowNumbers& window, std::int64_t width,
                        std::int64_t groups, const py::tuple& jobs, bool by_class) {
     std::vector<analysis::CoverLanes> lanes;
@@ -249,14 +249,16 @@ py::tuple cover_raster(const std::vector<py::tuple>& sources, const WindowNumber
         const auto reached = source[2].cast<Column<std::int64_t>>(), packed = source[3].cast<Column<std::int64_t>>();
         check_length(end, begin.size(), "end");
         check_length(reached, begin.size(), "reach");
-        if (packed.ndim() != 2 || packed.shape(0) != begin.size()) throw std::invalid_argument("packed does not fit");
+        if (packed.ndim() != 2 || packed.shape(1) != begin.size()) throw std::invalid_argument("packed does not fit");
         lanes.push_back({begin.data(), end.data(), reached.data(), packed.data(), std::size_t(begin.size()),
-                         packed.shape(1), source[4].cast<std::int64_t>()});
+                         packed.shape(0), source[4].cast<std::int64_t>()});
         columns.insert(columns.end(), {begin, end, reached, packed});
     }
     const JobArrays of_jobs = jobs_of(jobs);
     const analysis::RasterJobs drawn = of_jobs.jobs();
-    if (drawn.places != analysis::kCoverClasses * 256) throw std::invalid_argument("places are class * 256 + op");
+    if (drawn.places == 0 || drawn.places % analysis::kCoverClasses != 0) {
+        throw std::invalid_argument("places are not those of all ops in each strip");
+    }
     Raster raster(window, width, groups, by_class, of_jobs.classes);
     {
         const py::gil_scoped_release free;
@@ -293,7 +295,7 @@ void bind_analysis_lanes(py::module_ module) {
                "strip_of, classes)");
     module.def("cover_raster", &cover_raster, py::arg("covers"), py::arg("window"), py::arg("width"), py::arg("groups"),
                py::arg("jobs"), py::arg("by_class"),
-               "The same of launches, as (begin, end, reach, packed, first_row); places are class * 256 + op");
+               "The same of launches, as (begin, end, reach, packed, first_row); places are strip * ops + op");
 }
 
 }  // namespace musetrace::bindings

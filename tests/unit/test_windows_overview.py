@@ -63,7 +63,7 @@ def test_what_is_kept_of_each_block_of_a_launch(run: TimelineRun) -> None:
             ]
             assert [covers.begin[place], covers.end[place]] == [t - oracle.origin(run) for t in times]
             for block in range(run.blocks):
-                assert unpacked(int(covers.packed[place, block])) == cover(run, launch, block)
+                assert unpacked(int(covers.packed[block, place])) == cover(run, launch, block)
 
 
 def unpacked(packed: int) -> Cover:

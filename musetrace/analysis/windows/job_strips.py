@@ -31,7 +31,7 @@ NO_OP = 255
 OTHER_OPS = "other ops"
 MOST_OPS = 255
 _JOBS = 1 << 16
-_OPS = 256  # places of a strip
+_OPS = 256
 
 # By job id a place, and by place its class, its op and its strip; the number of classes.
 Bytes = npt.NDArray[np.uint8]
@@ -80,11 +80,12 @@ class JobStrips:
         place, strips, ops, _, _ = self.by_strip
         return place, np.array(CLASS_OF_STRIP, dtype=np.uint8)[strips], ops, strips, CLASSES_OF_ONE
 
-
-def drawn_places(strips: int) -> Drawn:
-    """The places strip * 256 + op, for covers of launches; no jobs."""
-    strip, op = (part.astype(np.uint8) for part in np.divmod(np.arange(len(STRIPS) * _OPS), _OPS))
-    nobody = np.zeros(0, dtype=np.int16)
-    if strips == 1:
-        return nobody, np.array(CLASS_OF_STRIP, dtype=np.uint8)[strip], op, strip, CLASSES_OF_ONE
-    return nobody, strip, op, strip, len(STRIPS)
+    def of_launches(self, strips: int) -> Drawn:
+        """The same for covers of launches, in rows of so many strips: a place for every strip and op."""
+        strip, op = (
+            part.astype(np.uint8) for part in np.divmod(np.arange(len(STRIPS) * len(self.ops)), len(self.ops))
+        )
+        nobody = np.zeros(0, dtype=np.int16)
+        if strips == 1:
+            return nobody, np.array(CLASS_OF_STRIP, dtype=np.uint8)[strip], op, strip, CLASSES_OF_ONE
+        return nobody, strip, op, strip, len(STRIPS)

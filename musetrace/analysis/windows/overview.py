@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from musetrace.analysis.kept_sums.state import State
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import LaunchColumns, Selection
 from musetrace.analysis.windows.axis import RunAxis
-from musetrace.analysis.windows.job_strips import drawn_places
+from musetrace.analysis.windows.job_strips import JobStrips
 from musetrace.analysis.windows.launch_cover import LAUNCH_COVER
 from musetrace.analysis.windows.rows import BLOCKS
 from musetrace.analysis.windows.window import Raster, View
@@ -27,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankCovers:
-    """The stamped launches of a rank by begin, int64[n] ns from the origin, and ``packed`` int64[n, blocks].
+    """The stamped launches of a rank by begin, int64[n] ns from the origin, and ``packed`` int64[blocks, n].
 
     ``packed`` is as ``launch_cover`` has it, 0 where a block left no sound span.
     """
@@ -44,9 +43,10 @@ class RankCovers:
 
 @dataclass(frozen=True)
 class Overview:
-    """The launches of all ranks."""
+    """The launches of all ranks, and how their jobs are drawn."""
 
     ranks: dict[int, RankCovers]
+    strips: JobStrips
 
     def raster(self, view: View) -> Raster:
         """A window as :class:`window.Raster`, every launch filled evenly with what its blocks do most.
@@ -61,7 +61,7 @@ class Overview:
         groups, width = view.bins
         ranks = view.rows.ranks_inside(view.row_from, view.row_to)
         covers = [self.ranks[rank].native(view.rows.first_row(rank)) for rank in ranks]
-        jobs = drawn_places(view.strips)
+        jobs = self.strips.of_launches(view.strips)
         return Raster(
             *_core.analysis.cover_raster(covers, view.window, width, groups, jobs, view.strips != 1)
         )
@@ -75,17 +75,14 @@ def kept_overview(run: RunLike, axis: RunAxis) -> Overview | None:
         if found is None:
             return None
         ranks[rank] = _covers(run, axis, rank, found[0])
-    return Overview(ranks)
+    return Overview(ranks, JobStrips.of(run.job_table))
 
 
-def overview_of_spans(run: RunLike, axis: RunAxis, ranks: Iterable[int] | None = None) -> Overview:
+def overview_of_spans(run: RunLike, axis: RunAxis) -> Overview:
     """The overview made of all spans, which may take a minute."""
-    return Overview(
-        {
-            rank: _covers(run, axis, rank, from_spans(run, LAUNCH_COVER, Selection(rank=rank))[0])
-            for rank in (run.ranks if ranks is None else ranks)
-        }
-    )
+    states = {rank: from_spans(run, LAUNCH_COVER, Selection(rank=rank))[0] for rank in run.ranks}
+    covers = {rank: _covers(run, axis, rank, state) for rank, state in states.items()}
+    return Overview(covers, JobStrips.of(run.job_table))
 
 
 def _covers(run: RunLike, axis: RunAxis, rank: int, state: State) -> RankCovers:
@@ -94,13 +91,13 @@ def _covers(run: RunLike, axis: RunAxis, rank: int, state: State) -> RankCovers:
     begin, end = axis.on_axis(rank, columns.begin_ns), axis.on_axis(rank, columns.end_ns)
     cover = state.sum_of("cover", 4)
     _, step, launch, block = cover.keys
-    packed = np.zeros((len(begin), run.blocks), dtype=np.int64)
+    packed = np.zeros((run.blocks, len(begin)), dtype=np.int64)
     place = np.searchsorted(_key(columns.step, columns.launch), _key(step, launch))
-    packed[place, block] = cover.sums
+    packed[block, place] = cover.sums
     order = np.argsort(begin, kind="stable")
     begin, end = np.ascontiguousarray(begin[order]), np.ascontiguousarray(end[order])
     reach: Ints = np.maximum.accumulate(end) if len(end) else end
-    return RankCovers(begin, end, reach, np.ascontiguousarray(packed[order]))
+    return RankCovers(begin, end, reach, np.ascontiguousarray(packed[:, order]))
 
 
 def _key(step: Ints, launch: Ints) -> Ints:
