@@ -22,7 +22,7 @@ class LaneState:
 
     step: str
     launch: str
-    rows: str
+    lanes: str
 
     def fields(self) -> dict[str, str]:
         """By the names that the address bar has for them."""
@@ -67,7 +67,7 @@ class LaneChoices:
         return {
             "step": [Option(str(step), f"step {step}") for step in self._steps],
             "launch": launch_options(self.launches(state.step), self._scope.has_kernels),
-            "rows": self._row_options(state.rows),
+            "lanes": self._row_options(state.lanes),
         }
 
     def settle(self, query: Mapping[str, str]) -> LaneState:
@@ -75,13 +75,13 @@ class LaneChoices:
         middle = str(self._steps[len(self._steps) // 2]) if self._steps else ALL
         step = query["step"] if query.get("step") in set(map(str, self._steps)) else middle
         launches = self.launches(step)
-        launch, rows = query.get("launch", ""), query.get("rows", "")
+        launch, lanes = query.get("launch", ""), query.get("lanes", "")
         if launch not in {str(one.number) for one in launches}:
             usual = [one for one in launches if one.kind == self._scope.usual_kind] or launches
             launch = str(usual[len(usual) // 2].number) if usual else ALL
-        if not self._has_rows(rows):
-            rows = ALL if len(self._run.ranks) <= _RANKS_AT_ONCE else f"r{self._run.ranks[0]}"
-        return LaneState(step, launch, rows)
+        if not self._has_rows(lanes):
+            lanes = ALL if len(self._run.ranks) <= _RANKS_AT_ONCE else f"r{self._run.ranks[0]}"
+        return LaneState(step, launch, lanes)
 
     def _has_rows(self, value: str) -> bool:
         choice = parse_rows(value)

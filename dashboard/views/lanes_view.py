@@ -24,7 +24,7 @@ from musetrace.figures.lane_spans import LaneChoice, LaneSpans, lane_spans
 from musetrace.figures.wording import aligned_words, many
 
 GRAPH, NOTE, READOUT = "lane-graph", "lane-note", "lane-readout"
-FIELDS = ("step", "launch", "rows")
+FIELDS = ("step", "launch", "lanes")
 _HINT = "Point at a lane to read its spans to the nanosecond."
 
 Load = Callable[[LaneState], LaneSpans]
@@ -38,7 +38,7 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
     labels = {
         "step": "step",
         "launch": "launch" if runs.run(ref).job_table.kernels else "layer",
-        "rows": "lanes",
+        "lanes": "lanes",
     }
     pickers = [picker(name, labels[name], options[name], state.fields()[name]) for name in FIELDS]
     below = [html.Div(_HINT, id=READOUT, className="readout"), html.P(id=NOTE, className="note")]
@@ -55,18 +55,18 @@ def register(app: Dash, runs: OpenRuns) -> None:
     @app.callback(
         Output(ids.field("launch"), "options"),
         Output(ids.field("launch"), "value"),
-        Output(ids.field("rows"), "options"),
+        Output(ids.field("lanes"), "options"),
         Input(ids.RUN, "data"),
         Input(ids.field("step"), "value"),
         State(ids.field("launch"), "value"),
-        State(ids.field("rows"), "value"),
+        State(ids.field("lanes"), "value"),
         prevent_initial_call=True,
     )
-    def on_step(ref: object, step: str, launch: str, rows: str) -> tuple[Any, ...]:
+    def on_step(ref: object, step: str, launch: str, lanes: str) -> tuple[Any, ...]:
         choices = runs.kept(RunRef.of(ref), LaneChoices, LaneChoices)
-        state = choices.settle({"step": step, "launch": launch, "rows": rows})
+        state = choices.settle({"step": step, "launch": launch, "lanes": lanes})
         options = choices.options(state)
-        return as_options(options["launch"]), state.launch, as_options(options["rows"])
+        return as_options(options["launch"]), state.launch, as_options(options["lanes"])
 
     @app.callback(
         Output(GRAPH, "figure"),
@@ -75,9 +75,9 @@ def register(app: Dash, runs: OpenRuns) -> None:
         *fields,
         Input(ids.THEME, "data"),
     )
-    def on_lanes(ref: object, step: str, launch: str, rows: str, theme_name: str) -> tuple[go.Figure, str]:
+    def on_lanes(ref: object, step: str, launch: str, lanes: str, theme_name: str) -> tuple[go.Figure, str]:
         of = RunRef.of(ref)
-        return draw_lanes(runs.run(of), load_of(of), LaneState(step, launch, rows), theme_name)
+        return draw_lanes(runs.run(of), load_of(of), LaneState(step, launch, lanes), theme_name)
 
     @app.callback(
         Output(READOUT, "children"),
@@ -86,13 +86,13 @@ def register(app: Dash, runs: OpenRuns) -> None:
         *(State(ids.field(name), "value") for name in FIELDS),
         prevent_initial_call=True,
     )
-    def on_hover(hover: object, ref: object, step: str, launch: str, rows: str) -> Any:
-        return read_lane(load_of(RunRef.of(ref)), hover, LaneState(step, launch, rows))
+    def on_hover(hover: object, ref: object, step: str, launch: str, lanes: str) -> Any:
+        return read_lane(load_of(RunRef.of(ref)), hover, LaneState(step, launch, lanes))
 
 
 def load_lanes(run: RecordedRun, state: LaneState) -> LaneSpans:
     """The spans that the lanes show. Raises AnalysisError when nothing was stamped."""
-    return lane_spans(run, int(state.step), int(state.launch), parse_rows(state.rows) or LaneChoice())
+    return lane_spans(run, int(state.step), int(state.launch), parse_rows(state.lanes) or LaneChoice())
 
 
 def draw_lanes(run: RecordedRun, load: Load, state: LaneState, theme_name: str) -> tuple[go.Figure, str]:

@@ -63,14 +63,14 @@ def test_lanes_are_a_view_of_their_own_and_a_link_restores_them(site: Site, deco
         visit.page.get_by_role("link", name="Lanes").click()
         visit.settle()
         visit.choose("launch", "entry")
-        visit.choose("rows", "warps of rank 1, block 2")
+        visit.choose("lanes", "warps of rank 1, block 2")
         assert visit.ticks("lane-graph") == warps
         query = urlsplit(visit.page.url).query
         visit.page.go_back()
         visit.settle()
         assert visit.picked("launch") == "entry"
     with site.visit(decode_path, "lanes?" + query) as visit:
-        assert visit.picked("rows") == "warps of rank 1, block 2"
+        assert visit.picked("lanes") == "warps of rank 1, block 2"
         assert visit.ticks("lane-graph") == warps
 
 
@@ -211,7 +211,7 @@ def test_hostile_names_are_shown_literally_and_do_nothing(site: Site, hostile_pa
             )
         visit.page.get_by_role("link", name="Lanes").click()
         visit.settle()
-        visit.choose("rows", "warps of rank 0, block 0")
+        visit.choose("lanes", "warps of rank 0, block 0")
         visit.hover("lane-graph", 8.0, 4.5)
         page.locator("#lane-readout data").first.wait_for()
         assert page.locator("img, a[href*=evil], svg a, [onerror], [onload]").count() == 0

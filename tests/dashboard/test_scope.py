@@ -15,9 +15,9 @@ from musetrace.dashboard.scope import Scope, ScopeChoices
 from musetrace.store import Run, open_run
 
 QUERIES = [
-    "?kind=nope&rank=7&step=-1&launch=1e3&rows=r9b9",
-    "?rows=r0b99&rank=0.0&step=%00",
-    "?rows=" + "r0" * 5000,
+    "?kind=nope&rank=7&step=-1&launch=1e3&lanes=r9b9",
+    "?lanes=r0b99&rank=0.0&step=%00",
+    "?lanes=" + "r0" * 5000,
     "?" + "&".join("kind=sliding" for _ in range(1000)),
     "?kind=<img src=x>&unknown=1",
     "?=&&==&%zz",
@@ -53,7 +53,7 @@ def test_what_the_run_has_not_falls_back_to_the_default(decode: Run, query: str)
 @given(st.text(max_size=60))
 def test_any_query_gives_a_state_that_can_be_drawn(decode: Run, text: str) -> None:
     scopes, lanes = ScopeChoices(decode), LaneChoices(decode)
-    for query in (text, "?rows=" + text, "?kind=" + text, "?launch=" + text, "?step=" + text):
+    for query in (text, "?lanes=" + text, "?kind=" + text, "?launch=" + text, "?step=" + text):
         for choices, options in (
             (scopes.settle(parse_query(query)), scopes.options()),
             (state := lanes.settle(parse_query(query)), lanes.options(state)),
