@@ -89,6 +89,7 @@
 
     window.musetrace = Object.assign(window.musetrace || {}, {
         typing: typing,
+        help: toggleHelp,
         keys: function (selector, keys) {
             more.push({ selector: selector, keys: keys });
         },

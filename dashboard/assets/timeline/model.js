@@ -1,0 +1,104 @@
+// The run's document and its rows, as the view uses them. Pure functions.
+(function () {
+    "use strict";
+    window.musetrace = window.musetrace || {};
+    const timeline = (window.musetrace.timeline = window.musetrace.timeline || {});
+
+    const OWNED_BY_BLOCK = 255; // the warp of jobs that the whole block owns
+    const UNKNOWN = { id: -1, name: "unknown job", op: "unknown", kind: "compute", awaits: null, stop: null };
+
+    function jobOf(job) {
+        return { ...job, strip: timeline.palette.stripOf(job.kind), shown: timeline.fittingText.shown(job.name) };
+    }
+
+    /** The run's document with its jobs by number. A run of no length becomes one ns long. */
+    function prepareRun(found) {
+        const run = { ...found, to: Math.max(found.to, found.from + 1) };
+        run.jobById = new Map(run.jobs.map((job) => [job.id, jobOf(job)]));
+        run.unknownJob = jobOf({ ...UNKNOWN, op_index: run.ops.length - 1 });
+        run.hasLayers = run.launches.some((launch) => launch.layer >= 0);
+        run.launches.sort((one, other) => one.from - other.from);
+        return run;
+    }
+
+    /** The rows of /api/rows with short labels; `groupStart` is the first row of the rank. */
+    function prepareRows(found, run, mode) {
+        const roles = new Map((run.warps || []).map((warp) => [warp.warp, warp.role]));
+        const isOneRank = new Set(found.map((row) => row[0])).size <= 1;
+        let groupStart = 0;
+        return found.map(([rank, block, warp, sm, label], index) => {
+            if (index > 0 && found[index - 1][0] !== rank) {
+                groupStart = index;
+            }
+            const full = timeline.fittingText.shown(label || "row " + index);
+            const row = { rank: rank, block: block, warp: warp, sm: sm, full: full, groupStart: groupStart };
+            row.label = labelOf(row, mode, isOneRank, roles);
+            return row;
+        });
+    }
+
+    function labelOf(row, mode, isOneRank, roles) {
+        if (mode === "warps") {
+            const role = roles.get(row.warp);
+            if (row.warp === OWNED_BY_BLOCK) {
+                return "block";
+            }
+            return "w" + row.warp + (role ? " " + timeline.fittingText.shown(role) : "");
+        }
+        const place = mode === "sms" ? "SM " + row.sm : (isOneRank ? "block " : "b") + row.block;
+        return isOneRank ? place : "r" + row.rank + " " + place;
+    }
+
+    /** What names the row of a span, or a row itself. */
+    function rowKey(mode, one) {
+        return { blocks: [one.rank, one.block], sms: [one.rank, one.sm], warps: [one.rank, one.block, one.warp] }[
+            mode
+        ].join(".");
+    }
+
+    /** The ranks that `all`, `0` or `0,3` chooses. */
+    function ranksOf(run, chosen) {
+        if (chosen === "all") {
+            return run.ranks;
+        }
+        const wanted = chosen.split(",").map(Number);
+        return run.ranks.filter((rank) => wanted.includes(rank));
+    }
+
+    /**
+     * The window of a step (null: every step) and of the layers `12` or `3-7` ("": all of them) over some ranks.
+     * Returns {from, to}, or null when there is no such launch.
+     */
+    function windowOf(run, ranks, step, layers) {
+        const range = /^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$/.exec(layers);
+        if (layers.trim() && !range) {
+            return null;
+        }
+        const first = range ? Number(range[1]) : -Infinity;
+        const last = range ? Number(range[2] === undefined ? range[1] : range[2]) : Infinity;
+        const number = (launch) => (run.hasLayers ? launch.layer : launch.launch);
+        const found = run.launches.filter(
+            (one) =>
+                ranks.includes(one.rank) &&
+                (step === null || one.step === step) &&
+                number(one) >= first &&
+                number(one) <= last
+        );
+        if (!found.length) {
+            const whole = !range && run.steps.find((one) => one.step === step);
+            return whole ? { from: whole.from, to: whole.to } : null;
+        }
+        return {
+            from: found.reduce((least, one) => Math.min(least, one.from), Infinity),
+            to: found.reduce((most, one) => Math.max(most, one.to), -Infinity),
+        };
+    }
+
+    timeline.model = {
+        prepareRun: prepareRun,
+        prepareRows: prepareRows,
+        rowKey: rowKey,
+        ranksOf: ranksOf,
+        windowOf: windowOf,
+    };
+})();
