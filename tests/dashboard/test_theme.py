@@ -81,7 +81,8 @@ def test_every_kind_of_job_has_a_style_in_both_themes() -> None:
 
 
 def test_the_style_sheet_uses_only_properties_that_there_are(repository: Path) -> None:
-    css = (repository / "dashboard" / "assets" / "style.css").read_text(encoding="utf-8")
+    sheets = sorted((repository / "dashboard" / "assets").rglob("*.css"))
+    css = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     defined = set(re.findall(r"(--[\w-]+):", style_sheet() + css))
     assert set(re.findall(r"var\((--[\w-]+)", css)) <= defined
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b|\brgba?\(|url\(|@import", css), "colours are in theme.py"

@@ -1,0 +1,371 @@
+"""The block view in headless Chromium: exact spans by keys, links, back, areas, search, measuring, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from builders import build_run_from_text
+from chromium import chromium_path
+from site_visits import Site
+from timeline_visits import VIEW, Timeline, values
+
+from musetrace.figures.theme import theme
+from musetrace.store import Run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
+]
+
+Span = dict[str, Any]
+LONG_AND_SHORT = """
+r0 s0 l0 layer=0 sliding b0 w0 attention_load_k  1000000000 5000000000
+r0 s0 l0 layer=0 sliding b0 w4 attention_compute 3000000007 3000000039
+"""
+KIND_STRIPS = {"load": 0, "prefetch": 0, "compute": 1, "send": 2, "recv": 2, "sync": 2, "wait": 3}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(stack)
+
+
+@pytest.fixture(scope="module")
+def spans(decode: Run) -> list[Span]:
+    """Every span of the run with its names; times in ns from the origin, rows over all ranks."""
+    bases = {
+        (rank, row["step"]): row["base_ns"] for rank in decode.ranks for row in decode.steps(rank).to_pylist()
+    }
+    origin = min(bases.values())
+    found = []
+    for (rank, step), base in bases.items():
+        for number, row in enumerate(decode.spans(rank, step).to_pylist()):
+            job = decode.job_table.jobs[row["job"]]
+            begin = base - origin + row["begin"]
+            place = {"rank": rank, "step": step, "id": number, "row": rank * decode.blocks + row["block"]}
+            names = {"name": job.name, "op": job.op, "kind": job.kind, "strip": KIND_STRIPS[job.kind]}
+            found.append({**row, **place, **names, "begin": begin, "end": begin + row["dur"]})
+    return found
+
+
+def one_of(spans: list[Span], name: str, **wanted: int) -> Span:
+    """The first span of a job at a place."""
+    chosen = {"rank": 0, "step": 1, "launch": 2, "block": 3, **wanted}
+    return next(
+        span for span in spans if span["name"] == name and all(span[key] == chosen[key] for key in chosen)
+    )
+
+
+def launch_begin(decode: Run, step: int, launch: int) -> int:
+    """The begin of a launch of rank 0 in ns from the run's origin."""
+    origin = min(base for rank in decode.ranks for base in decode.steps(rank)["base_ns"].to_pylist())
+    rows = decode.launches(0).to_pylist()
+    return next(row["begin_ns"] - origin for row in rows if (row["step"], row["launch"]) == (step, launch))
+
+
+def middle(span: Span) -> float:
+    return float(span["begin"] + span["dur"] / 2)
+
+
+def test_keys_zoom_to_one_span_and_its_link_shows_the_same_elsewhere(
+    site: Site, decode_path: Path, decode: Run, spans: list[Span]
+) -> None:
+    span = one_of(spans, "gemm1_load")
+    zero = launch_begin(decode, 1, 2)
+    with site.visit(decode_path, "timeline") as visit:
+        timeline = Timeline(visit)
+        whole = timeline.window
+        timeline.point(span["row"], middle(span), span["strip"])
+        for _ in range(40):
+            if timeline.window[1] - timeline.window[0] < 2 * span["dur"]:
+                break
+            timeline.press("w")
+        timeline.point(span["row"], middle(span), span["strip"])
+        assert timeline.read() == [span["begin"] - zero, span["end"] - zero, span["dur"]]
+        assert "gemm1_load" in visit.page.locator(".tl-readout").inner_text()
+        timeline.click(span["row"], middle(span), span["strip"])
+        assert "gemm1_load" in visit.page.locator(".tl-details").inner_text()
+        address, window, picture = timeline.told(), timeline.window, timeline.picture()
+        assert parse_qs(urlsplit(address).query)["span"] == [f"0.1.{span['id']}"]
+        timeline.press("0")
+        assert timeline.window == whole
+        assert "from=" not in timeline.told()
+        visit.page.go_back()
+        visit.page.wait_for_function("() => location.search.includes('from=')")
+        visit.settle()
+        timeline.settle()
+        assert timeline.window == pytest.approx(window, abs=1)
+    with site.visit(decode_path, "timeline?" + urlsplit(address).query) as visit:
+        timeline = Timeline(visit)
+        assert timeline.window == pytest.approx(window, abs=1)
+        assert timeline.picture() == picture
+        assert "gemm1_load" in visit.page.locator(".tl-details").inner_text()
+
+
+def test_a_wait_leads_to_what_it_waited_for_and_back(
+    site: Site, decode_path: Path, spans: list[Span]
+) -> None:
+    wait = one_of(spans, "stop3_wait_ranks", block=1)
+    with site.visit(decode_path, f"timeline?span=0.1.{wait['id']}") as visit:
+        timeline = Timeline(visit)
+        begin, end = timeline.window
+        assert begin < wait["begin"] < wait["end"] < end
+        details = visit.page.locator(".tl-details")
+        assert "stop3_wait_ranks" in details.inner_text()
+        details.locator(".tl-link").first.click()
+        timeline.settle()
+        producer = timeline.app("details.span")
+        found = next(
+            span for span in spans if [span[key] for key in ("rank", "step", "id")] ==
+            [producer[key] for key in ("rank", "step", "id")]
+        )  # fmt: skip
+        assert found["name"] == "gemm1_send"
+        assert (producer["begin"], producer["end"]) == (found["begin"], found["end"])
+        assert "waited for by" in details.inner_text()
+        row = sorted(
+            (span for span in spans if span["row"] == found["row"]),
+            key=lambda span: (span["begin"], span["end"], span["rank"], span["step"], span["id"]),
+        )
+        place = row.index(found)
+        timeline.press(".")
+        assert timeline.app("details.span.id") == row[place + 1]["id"]
+        timeline.press(",", ",")
+        assert timeline.app("details.span.id") == row[place - 1]["id"]
+
+
+def test_a_span_of_32_ns_beside_one_of_4_s_is_exact_in_the_second_of_two_runs(
+    site: Site, decode_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = build_run_from_text(tmp_path_factory.mktemp("long"), LONG_AND_SHORT, blocks=1)
+    with site.visit(decode_path, "timeline?run=1&span=0.0.1", run) as visit:
+        timeline = Timeline(visit)
+        assert timeline.app("rows.length") == 1
+        begin, end = timeline.window
+        assert begin <= 2_000_000_007 < 2_000_000_039 <= end
+        assert end - begin < 1_000
+        timeline.press("f")
+        assert timeline.window == (1_999_999_991, 2_000_000_055)
+        timeline.point(0, 2_000_000_023)
+        assert timeline.read() == [2_000_000_007, 2_000_000_039, 32]
+        timeline.press("0")
+        timeline.point(0, 2_000_000_023, strip=0)
+        assert timeline.read() == [0, 4_000_000_000, 4_000_000_000]
+
+
+def test_a_chosen_area_has_the_numbers_of_its_spans(site: Site, decode_path: Path, spans: list[Span]) -> None:
+    with site.visit(decode_path, "timeline?from=1000000&to=1100000") as visit:
+        timeline = Timeline(visit)
+        timeline.page.keyboard.down("Shift")
+        timeline.point(2, 1_010_000)
+        timeline.page.mouse.down()
+        timeline.page.mouse.move(*timeline.place(5, 1_060_000), steps=3)
+        timeline.page.mouse.up()
+        timeline.page.keyboard.up("Shift")
+        timeline.settle()
+        area = timeline.app("area")
+        assert (area["rowFrom"], area["rowTo"]) == (2, 6)
+        inside = [
+            span for span in spans
+            if 2 <= span["row"] < 6 and span["begin"] < area["to"] and span["end"] > area["from"]
+        ]  # fmt: skip
+        assert visit.page.locator(".tl-area header b").inner_text().startswith(f"{len(inside):,} spans")
+        line = visit.page.locator(".tl-area tbody tr", has_text="gemm1 load").first
+        line.locator("button").click()
+        lengths = sorted(span["dur"] for span in inside if (span["op"], span["kind"]) == ("gemm1", "load"))
+        shown = values(visit.page, ".tl-area .tl-numbers data")
+        assert (shown[0], shown[1], shown[2], shown[6]) == (
+            len(lengths), sum(lengths), lengths[0], lengths[-1],
+        )  # fmt: skip
+        # A percentile is one of the lengths, or lies between the two about it.
+        for share, value in zip((0.1, 0.5, 0.9), shown[3:6], strict=True):
+            at = share * (len(lengths) - 1)
+            assert lengths[int(at)] <= value <= lengths[min(int(at) + 1, len(lengths) - 1)]
+        counts = visit.page.evaluate(f"() => {VIEW}.area.found.rows.map((row) => [row.n, row.counts])")
+        assert all(number == sum(bins) for number, bins in counts)
+
+
+def test_search_finds_every_span_of_an_op_within_a_duration(
+    site: Site, decode_path: Path, spans: list[Span]
+) -> None:
+    least = sorted(span["dur"] for span in spans if span["op"] == "router")[-20]
+    hits = sorted(
+        (span for span in spans if "router" in (span["op"] + span["name"]) and span["dur"] >= least),
+        key=lambda span: (span["begin"], span["rank"], span["step"], span["id"]),
+    )
+    with site.visit(decode_path, "timeline") as visit:
+        timeline = Timeline(visit)
+        timeline.page.keyboard.press("/")
+        timeline.page.keyboard.type("router")
+        timeline.page.locator("[aria-label='min ns']").fill(str(least))
+        timeline.page.keyboard.press("Enter")
+        timeline.settle()
+        count = timeline.page.locator(".tl-count")
+        assert count.inner_text() == f"1 of {len(hits)}"
+        assert timeline.app("details.span.id") == hits[0]["id"]
+        timeline.page.locator(".tl-overlay").focus()
+        timeline.press("n", "n")
+        assert [timeline.app(f"details.span.{key}") for key in ("rank", "step", "id")] == [
+            hits[2][key] for key in ("rank", "step", "id")
+        ]
+        timeline.press("N")
+        assert count.inner_text() == f"2 of {len(hits)}"
+        begin, end = timeline.window
+        assert begin <= hits[1]["begin"] < hits[1]["end"] <= end
+
+
+def test_measuring_snaps_to_edges(site: Site, decode_path: Path, spans: list[Span]) -> None:
+    one, other = one_of(spans, "gemm1_compute"), one_of(spans, "gemm2_compute")
+    window = f"from={one['begin'] - 5_000}&to={other['end'] + 5_000}"
+    with site.visit(decode_path, f"timeline?{window}") as visit:
+        timeline = Timeline(visit)
+        timeline.press("m")
+        for span, edge, beside in ((one, "end", 3), (other, "begin", -3)):
+            x, y = timeline.place(span["row"], span[edge], span["strip"])
+            timeline.page.mouse.click(x + beside, y)
+        timeline.settle()
+        edges = [edge["time"] for edge in timeline.app("measure.edges")]
+        ends = {span[edge] for span in spans if span["row"] == one["row"] for edge in ("begin", "end")}
+        assert set(edges) <= ends
+        assert f"{edges[1] - edges[0]:,} ns" in timeline.page.locator(".tl-note").inner_text()
+        assert f"measure={edges[0]}_{edges[1]}" in timeline.told()
+
+
+def test_the_mouse_zooms_pans_and_moves_the_minimaps_brush(site: Site, decode_path: Path) -> None:
+    with site.visit(decode_path, "timeline") as visit:
+        timeline = Timeline(visit)
+        timeline.point(3, 1_200_000)
+        timeline.page.mouse.wheel(0, -600)
+        timeline.settle()
+        begin, end = timeline.window
+        assert begin < 1_200_000 < end < timeline.app("run.to")
+        timeline.page.mouse.down()
+        x, y = timeline.place(3, 1_200_000)
+        timeline.page.mouse.move(x - 200, y, steps=4)
+        timeline.page.mouse.up()
+        timeline.settle()
+        assert timeline.place(3, 1_200_000)[0] == pytest.approx(x - 200, abs=2)
+        assert timeline.app("details") is None  # a drag is no click
+        box = timeline.page.locator(".tl-minimap").bounding_box()
+        assert box is not None
+        timeline.page.mouse.click(box["x"] + box["width"] * 0.1, box["y"] + 10)
+        timeline.settle()
+        assert timeline.window[0] == pytest.approx(0, abs=1)
+        timeline.press("s", "s", "s", "s", "s", "s")
+        assert timeline.window == (timeline.app("run.from"), timeline.app("run.to"))
+
+
+def test_rows_are_blocks_or_the_warps_of_one(site: Site, decode_path: Path, spans: list[Span]) -> None:
+    with site.visit(decode_path, "timeline?rows=warps&block=r1b2") as visit:
+        timeline = Timeline(visit)
+        warps = {span["warp"] for span in spans if (span["rank"], span["block"]) == (1, 2)}
+        assert {row["warp"] for row in timeline.app("rows")} >= warps
+        assert timeline.app("rows.every((row) => row.rank === 1 && row.block === 2)")
+        timeline.page.locator(".tl-select").first.select_option("blocks")
+        timeline.settle()
+        assert timeline.app("rows.length") == 8
+        timeline.page.locator(".tl-select").nth(1).select_option("1")
+        timeline.settle()
+        assert timeline.app("rows.length") == 4
+        assert timeline.told().endswith("/timeline?ranks=1")
+
+
+def test_a_step_and_layers_are_gone_to_and_a_run_that_grows_stays_in_place(
+    site: Site, decode_path: Path, decode: Run
+) -> None:
+    with site.visit(decode_path, "timeline") as visit:
+        timeline = Timeline(visit)
+        visit.page.keyboard.press("?")
+        assert "fit the chosen span" in visit.page.locator("#help").inner_text()
+        visit.page.keyboard.press("Escape")
+        visit.page.get_by_label("step", exact=True).select_option("2")
+        layers = visit.page.get_by_label("layers", exact=True)
+        layers.fill("1-2")
+        layers.press("Enter")
+        timeline.settle()
+        origin = min(base for rank in decode.ranks for base in decode.steps(rank)["base_ns"].to_pylist())
+        chosen = [
+            row for rank in decode.ranks for row in decode.launches(rank).to_pylist()
+            if row["step"] == 2 and row["layer"] in (1, 2)
+        ]  # fmt: skip
+        assert timeline.window == (
+            min(row["begin_ns"] for row in chosen) - origin,
+            max(row["end_ns"] for row in chosen) - origin,
+        )
+        timeline.press("+", "+")
+        before = timeline.app("view")
+        visit.page.evaluate("() => dash_clientside.set_props('run', {data: {index: 0, version: 1}})")
+        timeline.settle()
+        assert timeline.app("view") == before
+
+
+def test_hostile_names_are_text_everywhere(
+    site: Site, hostile_path: Path, hostile_names: tuple[str, ...]
+) -> None:
+    with site.visit(hostile_path, "timeline") as visit:
+        timeline = Timeline(visit)
+        page = visit.page
+        legend = page.locator(".tl-legend").inner_text()
+        for name in ("<b>bold</b>", "gemm<128,64>", "%{x}", "&lt;b&gt;", "javascript:alert(3)"):
+            assert name in legend
+        name = hostile_names[0]
+        page.keyboard.press("/")
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        timeline.settle()
+        assert name in page.locator(".tl-details").inner_text()
+        assert name in parse_qs(urlsplit(timeline.told()).query)["find"]
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="SVG", exact=True).click()
+        picture = Path(saved.value.path()).read_text(encoding="utf-8")
+        assert "<img" not in picture
+        assert "<script" not in picture
+        assert page.evaluate(
+            "(text) => !new DOMParser().parseFromString(text, 'image/svg+xml').querySelector('parsererror')",
+            picture,
+        )
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="PNG", exact=True).click()
+        assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+        assert page.locator("#view img, a[href*=evil], [onerror], [onload]").count() == 0
+
+
+def test_what_the_address_cannot_mean_is_left_out_and_an_empty_run_says_so(
+    site: Site, decode_path: Path, empty_path: Path
+) -> None:
+    odd = "from=x&to=%3Cb%3E&rows=../etc&ranks=9,x&span=a.b.c&area=1&measure=1&row_from=-1&block=r0"
+    with site.visit(decode_path, "timeline?" + odd) as visit:
+        timeline = Timeline(visit)
+        assert timeline.window == (timeline.app("run.from"), timeline.app("run.to"))
+    with site.visit(empty_path, "timeline") as visit:
+        visit.page.get_by_text("so there is no timeline to draw").wait_for()
+
+
+def test_the_view_is_dark_narrow_and_small(site: Site, decode_path: Path) -> None:
+    ground = """() => {
+        const {app} = document.querySelector('#timeline').timeline.view, {plot} = app.geometry;
+        const pen = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+        pen.drawImage(app.parts.base, 2, plot.top + plot.height - 3, 1, 1, 0, 0, 1, 1);
+        const pixel = pen.getImageData(0, 0, 1, 1).data;
+        return '#' + [...pixel].slice(0, 3).map((part) => part.toString(16).padStart(2, '0')).join('');
+    }"""
+    with site.visit(decode_path, "timeline") as visit:
+        timeline = Timeline(visit)
+        assert visit.page.evaluate(ground) == theme("light").paper
+        visit.page.emulate_media(color_scheme="dark")
+        timeline.settle()
+        assert visit.page.evaluate(ground) == theme("dark").paper
+        for width in (400, 900):
+            visit.page.set_viewport_size({"width": width, "height": 900})
+            timeline.settle()
+            assert timeline.app("geometry.plot.width") > width * 0.6
+            assert visit.page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+        assert visit.page.evaluate("() => document.querySelectorAll('*').length") <= 3_000
