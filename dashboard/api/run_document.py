@@ -34,6 +34,7 @@ def run_document(of: RunTimeline) -> dict[str, Any]:
         "spans": of.spans,
         "ranks": list(run.ranks),
         "blocks": run.blocks,
+        "has_kernels": bool(run.job_table.kernels),
         "has_sms": sms is not None,
         "sms": None if sms is None else list(sms),
         "warps": _warps(of),

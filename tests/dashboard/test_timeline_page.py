@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from timeline_visits import VIEW, Timeline, values
 
 from musetrace.figures.theme import theme
 from musetrace.store import Run
+from tests.unit.attached_run import record_run
 
 pytestmark = [
     pytest.mark.browser,
@@ -189,6 +191,12 @@ def test_a_chosen_area_has_the_numbers_of_its_spans(site: Site, decode_path: Pat
         for share, value in zip((0.1, 0.5, 0.9), shown[3:6], strict=True):
             at = share * (len(lengths) - 1)
             assert lengths[int(at)] <= value <= lengths[min(int(at) + 1, len(lengths) - 1)]
+        with visit.page.expect_download() as saved:
+            visit.page.locator(".tl-area").get_by_role("button", name="CSV").click()
+        with Path(saved.value.path()).open(newline="", encoding="utf-8") as file:
+            table = {(row["op"], row["kind"]): row for row in csv.DictReader(file)}
+        assert len(table) == len({(span["op"], span["kind"]) for span in inside})
+        assert int(table["gemm1", "load"]["total_ns"]) == sum(lengths)
         counts = visit.page.evaluate(f"() => {VIEW}.area.found.rows.map((row) => [row.n, row.counts])")
         assert all(number == sum(bins) for number, bins in counts)
 
@@ -305,6 +313,18 @@ def test_a_step_and_layers_are_gone_to_and_a_run_that_grows_stays_in_place(
         visit.page.evaluate("() => dash_clientside.set_props('run', {data: {index: 0, version: 1}})")
         timeline.settle()
         assert timeline.app("view") == before
+
+
+def test_a_run_of_kernels_has_launches_and_no_layers(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = record_run(tmp_path_factory.mktemp("attached") / "run")
+    with site.visit(run.path, "timeline?span=0.1.0") as visit:
+        timeline = Timeline(visit)
+        text = timeline.page.locator("#timeline").inner_text()
+        assert "launches" in text
+        assert "step 1, launch 0, gemm" in text
+        assert "layer" not in text
 
 
 def test_hostile_names_are_text_everywhere(

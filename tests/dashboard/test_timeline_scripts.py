@@ -111,8 +111,8 @@ def test_numbers_are_exact_and_short_ones_readable(page: Page) -> None:
 
 
 def test_the_axis_counts_from_the_launch_or_step_in_which_the_window_lies(page: Page) -> None:
-    run = {"from": 0, "steps": [{"step": 4, "from": 1_000, "to": 9_000}]}
-    launches = [{"step": 4, "layer": 7, "kind": "sliding", "from": 2_000, "to": 3_000}]
+    run = {"from": 0, "steps": [{"step": 4, "from": 1_000, "to": 9_000}], "hasLayers": True}
+    launches = [{"step": 4, "launch": 8, "layer": 7, "kind": "sliding", "from": 2_000, "to": 3_000}]
 
     def zero(window: tuple[int, int], wanted: str) -> tuple[int, str]:
         found = call(page, "axis.zeroOf", {"from": window[0], "to": window[1]}, run, wanted, launches)
@@ -124,6 +124,8 @@ def test_the_axis_counts_from_the_launch_or_step_in_which_the_window_lies(page: 
     assert zero((2_100, 2_200), "run") == (0, "the run")
     assert zero((2_100, 2_200), "step") == (1_000, "step 4")
     assert zero((0, 5_000), "launch") == (2_000, "layer 7 of step 4")
+    run["hasLayers"] = False
+    assert zero((2_100, 2_200), "auto") == (2_000, "launch 8 (sliding) of step 4")
 
 
 def answer_bytes(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> bytes:

@@ -67,7 +67,9 @@
             }
             const close = timeline.elements.button("\u00d7", "close (Esc)", () => this.clear());
             close.classList.add("tl-close");
-            panel.append(make("header", {}, make("b", {}, this._title()), close));
+            const csv = timeline.elements.button("CSV", "save these numbers", () => this._save());
+            csv.classList.add("tl-small");
+            panel.append(make("header", {}, make("b", {}, this._title()), csv, close));
             if (found.note) {
                 panel.append(make("p", { class: "tl-soft" }, found.note));
             }
@@ -100,6 +102,17 @@
             const body = make("tbody", {});
             this.found.rows.slice(0, MOST_LINES).forEach((row, index) => body.append(this._line(row, index)));
             return make("table", {}, make("thead", {}, head), body);
+        }
+
+        /** All columns of all rows, as a file. */
+        _save() {
+            const { ops } = this.app.run;
+            const rows = this.found.rows.map((row) => [
+                (ops[row.op] || { name: "?" }).name,
+                row.kind,
+                ...COLUMNS.map(([name]) => row[name]),
+            ]);
+            timeline.exporting.saveCsv(["op", "kind", ...COLUMNS.map(([name]) => name)], rows);
         }
 
         _line(row, index) {

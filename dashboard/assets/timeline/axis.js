@@ -79,7 +79,7 @@
         if (wanted === "auto" || wanted === "launch") {
             const launch = launches.find(within);
             if (launch && (wanted === "launch" || length <= 1.6 * (launch.to - launch.from))) {
-                return { time: launch.from, words: launchWords(launch) };
+                return { time: launch.from, words: launchWords(run, launch) };
             }
         }
         if (wanted !== "run") {
@@ -91,7 +91,11 @@
         return { time: run.from, words: "the run" };
     }
 
-    function launchWords(launch) {
+    /** What a launch is called: its layer, its kind where it has none, or its number and kernel. */
+    function launchWords(run, launch) {
+        if (!run.hasLayers) {
+            return `launch ${launch.launch} (${launch.kind}) of step ${launch.step}`;
+        }
         const name = launch.layer >= 0 ? "layer " + launch.layer : launch.kind;
         return name + " of step " + launch.step;
     }

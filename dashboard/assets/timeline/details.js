@@ -165,6 +165,9 @@
 
         _launch(span) {
             const kind = timeline.fittingText.shown(span.kind || "");
+            if (!this.app.run.hasLayers) {
+                return `step ${span.step}, launch ${span.launch}${kind ? ", " + kind : ""}`;
+            }
             const layer = span.layer >= 0 ? `layer ${span.layer}${kind ? ", " + kind : ""}` : kind;
             return `step ${span.step}, ${layer || "launch " + span.launch}`;
         }

@@ -83,7 +83,7 @@
             const right = Math.min(x1, plot.left + plot.width + 2);
             const width = Math.max(right - left - 1, 1);
             surface.fill(left, band.top + 2, width, band.height - 4, palette.grid);
-            const words = isSteps ? String(one.step) : bandWords(one, width);
+            const words = isSteps ? String(one.step) : bandWords(run, one, width);
             const fitting = timeline.fittingText.fitted(words, width - 6, "11px " + palette.font);
             if (fitting) {
                 surface.text(fitting, left + 4, band.top + band.height / 2 + 0.5, palette.ink, {});
@@ -92,9 +92,10 @@
         surface.unclip();
     }
 
-    function bandWords(launch, width) {
+    function bandWords(run, launch, width) {
         const kind = timeline.fittingText.shown(launch.kind);
-        return launch.layer < 0 ? kind : width > 90 ? launch.layer + "  " + kind : String(launch.layer);
+        const number = run.hasLayers ? launch.layer : launch.launch;
+        return number < 0 ? kind : width > 90 ? number + "  " + kind : String(number);
     }
 
     /** The launches in sight, or the steps when there are too many launches to see one. */

@@ -37,7 +37,15 @@
         setTimeout(() => URL.revokeObjectURL(link.href), 10000);
     }
 
+    /** Rows as the text of a CSV file: names in quotes, numbers plain. */
+    function toCsv(names, rows) {
+        const cell = (value) => (typeof value === "number" ? String(value) : '"' + value.replace(/"/g, '""') + '"');
+        return [names, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
+    }
+
     timeline.exporting = {
+        toCsv: toCsv,
+        saveCsv: (names, rows) => save(new Blob([toCsv(names, rows)], { type: "text/csv" }), "csv"),
         toCanvas: toCanvas,
         toSvg: toSvg,
         savePng: (app) => toCanvas(app).toBlob((blob) => save(blob, "png"), "image/png"),

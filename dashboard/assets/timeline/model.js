@@ -16,7 +16,8 @@
         const run = { ...found, to: Math.max(found.to, found.from + 1) };
         run.jobById = new Map(run.jobs.map((job) => [job.id, jobOf(job)]));
         run.unknownJob = jobOf({ ...UNKNOWN, op_index: run.ops.length - 1 });
-        run.hasLayers = run.launches.some((launch) => launch.layer >= 0);
+        // Kernels of other people have launches, and no layers of a model.
+        run.hasLayers = !run.has_kernels && run.launches.some((launch) => launch.layer >= 0);
         run.launches.sort((one, other) => one.from - other.from);
         return run;
     }

@@ -9,7 +9,7 @@
     const LEAST_NS = 20; // the shortest window: less than a tick of the usual clock
     const LEAST_ROW_PX = 0.05;
     const MOST_ROW_PX = 160;
-    const MOST_FITTED_PX = 56; // few rows are not blown up to fill the view
+    const MOST_FITTED_PX = 80; // few rows are not blown up to fill the view
 
     function xOf(view, width, time) {
         return ((time - view.from) / (view.to - view.from)) * width;

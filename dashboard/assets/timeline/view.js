@@ -6,6 +6,12 @@
 
     const MOST_STEP_ENTRIES = 200;
     const MOST_LEGEND_ENTRIES = 60;
+    const FORMS = [
+        [0, "loads"],
+        [1, "work"],
+        [2, "sends, syncs"],
+        [3, "waits"],
+    ];
     const HINT = "Click a span for its exact times and what it waited for; shift+drag over an area for its numbers.";
     const make = (...all) => timeline.elements.make(...all);
 
@@ -123,7 +129,14 @@
                 const title = "find spans of this op";
                 return make("button", { type: "button", class: "tl-link", title: title, onclick: find }, swatch, words);
             });
-            this.parts.legend.replaceChildren(...entries);
+            this.parts.legend.replaceChildren(...entries, ...this._forms());
+        }
+
+        /** What the forms of spans say, in the order in which a row has them. */
+        _forms() {
+            return FORMS.map(([strip, words]) =>
+                make("span", { class: "tl-form" }, make("i", { class: "tl-swatch tl-form-" + strip }), words)
+            );
         }
 
         _blockInput() {
@@ -165,7 +178,7 @@
             const everything = step === null && !layers.trim();
             const found = everything ? app.run : timeline.model.windowOf(app.run, ranks, step, layers);
             if (!found) {
-                app.say(`There is nothing of ${layers || "this step"} here: layers are written 3 or 3-7.`);
+                app.say(`There is nothing of ${layers || "this step"} here; several are written 3-7.`);
                 return;
             }
             app.setView({ ...app.view, from: found.from, to: found.to });
@@ -282,7 +295,8 @@
             const length = Math.ceil(view.to) - Math.floor(view.from);
             const words = timeline.fittingText.shown(zero.words);
             const about = app.answer && app.answer.sampled ? "about " : "";
-            const spans = app.answer ? `, ${about}${exact(app.answer.count)} spans` : "";
+            const how = app.answer && app.answer.mode === "spans" ? "one by one" : "as a raster";
+            const spans = app.answer ? `, ${about}${exact(app.answer.count)} spans ${how}` : "";
             this.parts.window.textContent =
                 `${readable(length)} (${exact(length)} ns) from ${from} ns of ${words}${spans}`;
             if (this.place) {
