@@ -95,7 +95,10 @@ def _search(timelines: Timelines, of: RunTimeline, asked: Parameters) -> str:
     def made() -> str:
         found = search(of.timeline, blocks, window, wanted, after)
         hits = hit_documents(of, found.hits, with_sm=rows.kind == SMS)
-        return json.dumps({"total": found.total, "hits": hits, "more": found.rest > len(hits)})
+        passed = found.total - found.rest
+        return json.dumps(
+            {"total": found.total, "passed": passed, "hits": hits, "more": found.rest > len(hits)}
+        )
 
     return timelines.kept(of, ("search", rows, window, wanted, after), made, len)
 

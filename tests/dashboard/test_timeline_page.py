@@ -219,7 +219,6 @@ def test_search_finds_every_span_of_an_op_within_a_duration(
         count = timeline.page.locator(".tl-count")
         assert count.inner_text() == f"1 of {len(hits)}"
         assert timeline.app("details.span.id") == hits[0]["id"]
-        timeline.page.locator(".tl-overlay").focus()
         timeline.press("n", "n")
         assert [timeline.app(f"details.span.{key}") for key in ("rank", "step", "id")] == [
             hits[2][key] for key in ("rank", "step", "id")
@@ -228,6 +227,22 @@ def test_search_finds_every_span_of_an_op_within_a_duration(
         assert count.inner_text() == f"2 of {len(hits)}"
         begin, end = timeline.window
         assert begin <= hits[1]["begin"] < hits[1]["end"] <= end
+        assert "find=router" in timeline.told()
+        later = next(place for place, hit in enumerate(hits) if hit["step"] == 2)
+    # A search begins where the window does, and can go back from there.
+    begin = hits[later]["begin"] - 100
+    with site.visit(decode_path, f"timeline?from={begin}&to={begin + 5_000}") as visit:
+        timeline = Timeline(visit)
+        timeline.page.keyboard.press("/")
+        timeline.page.keyboard.type("router")
+        timeline.page.locator("[aria-label='min ns']").fill(str(least))
+        timeline.page.keyboard.press("Enter")
+        timeline.settle()
+        count = timeline.page.locator(".tl-count")
+        assert count.inner_text() == f"{later + 1} of {len(hits)}"
+        timeline.press("N")
+        assert count.inner_text() == f"{later} of {len(hits)}"
+        assert timeline.app("details.span.id") == hits[later - 1]["id"]
 
 
 def test_measuring_snaps_to_edges(site: Site, decode_path: Path, spans: list[Span]) -> None:

@@ -31,10 +31,10 @@
                     return;
                 }
                 app.details = found;
-                this.fill();
                 if (isShown) {
                     this.bring(found.span);
                 }
+                this.fill();
                 app.redrawOverlay();
                 app.changed();
             } catch (error) {
@@ -113,8 +113,16 @@
             }
         }
 
+        /** Fill again when times count from another begin. */
+        refresh() {
+            if (this.app.details && this.filledZero !== this.app.zero.time) {
+                this.fill();
+            }
+        }
+
         fill() {
             const found = this.app.details;
+            this.filledZero = this.app.zero.time;
             this.panel.replaceChildren();
             this.panel.hidden = !found;
             if (!found) {

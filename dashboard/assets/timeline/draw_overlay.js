@@ -108,7 +108,8 @@
         for (const x of xs) {
             surface.line(x, plot.top, x, plot.top + plot.height, palette.ink, 1, [4, 3]);
         }
-        if (xs.length === 2) {
+        const isInSight = Math.max(...xs) > plot.left && Math.min(...xs) < plot.left + plot.width;
+        if (xs.length === 2 && isInSight) {
             const y = plot.top + 14;
             surface.line(xs[0], y, xs[1], y, palette.ink, 1);
             const words = timeline.axis.exact(Math.abs(measure.edges[1].time - measure.edges[0].time)) + " ns";

@@ -302,6 +302,7 @@
             if (this.place) {
                 this.hover(this.place);
             }
+            this.details.refresh();
         }
 
         _recolourPanels() {
