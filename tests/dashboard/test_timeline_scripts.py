@@ -194,6 +194,28 @@ def test_measuring_snaps_to_the_nearest_edge_within_reach(page: Page) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("ranks", "apart_ns", "left_open"),
+    [
+        ((0, 0), None, " \N{PLUS-MINUS SIGN} 32 ns"),
+        ((0, 1), 0, " \N{PLUS-MINUS SIGN} 32 ns"),
+        ((0, 1), 100, " \N{PLUS-MINUS SIGN} 132 ns"),
+        ((0, 1), None, " (of ranks that are not aligned)"),
+        ((0, None), 0, ""),
+    ],
+)
+def test_a_distance_says_what_the_clocks_leave_open(
+    page: Page, ranks: tuple[int | None, int | None], apart_ns: int | None, left_open: str
+) -> None:
+    edges = [
+        {"time": time, "words": words, "rank": rank}
+        for time, words, rank in zip((100, 2_600), ("end of a", ""), ranks, strict=True)
+    ]
+    run = {"tick_ns": 32, "uncertainty_ns": apart_ns}
+    told = call(page, "measure.words", {"run": run, "measure": {"edges": edges}})
+    assert told == f"2,500 ns{left_open} from end of a to a time between edges"
+
+
 def test_a_place_in_a_raster_is_its_cell(page: Page) -> None:
     op = np.full(2 * 4 * 10, 255, dtype="uint8")
     op[(1 * 4 + 3) * 10 + 9] = 6

@@ -19,10 +19,11 @@
         const edge =
             answer && answer.mode === "spans" ? timeline.answer.edgeAt(answer, row, time, slack) : null;
         if (!edge) {
-            return { time: Math.round(time), words: "" };
+            return { time: Math.round(time), words: "", rank: null };
         }
         const about = app.run.jobById.get(answer.data.job[edge.span]) || app.run.unknownJob;
-        return { time: edge.time, words: (edge.isBegin ? "begin of " : "end of ") + about.shown };
+        const words = (edge.isBegin ? "begin of " : "end of ") + about.shown;
+        return { time: edge.time, words: words, rank: app.rows[row].rank };
     }
 
     /** Take a place; a third one begins anew. */
@@ -44,9 +45,23 @@
         if (edges.length === 1) {
             return `From ${name(edges[0])}: click the second edge.`;
         }
-        const tick = app.run.tick_ns ? ` \u00b1 ${timeline.axis.exact(app.run.tick_ns)} ns` : "";
         const apart = timeline.axis.exact(edges[1].time - edges[0].time);
-        return `${apart} ns${tick} from ${name(edges[0])} to ${name(edges[1])}`;
+        return `${apart} ns${leftOpen(app.run, edges)} from ${name(edges[0])} to ${name(edges[1])}`;
+    }
+
+    /** What the clock leaves open in the distance, and the alignment of the ranks when it is between two. */
+    function leftOpen(run, edges) {
+        const ranks = edges.map((edge) => edge.rank);
+        if (!run.tick_ns || ranks.includes(null)) {
+            return "";
+        }
+        if (ranks[0] === ranks[1]) {
+            return ` \u00b1 ${timeline.axis.exact(run.tick_ns)} ns`;
+        }
+        if (run.uncertainty_ns === null) {
+            return " (of ranks that are not aligned)";
+        }
+        return ` \u00b1 ${timeline.axis.exact(run.tick_ns + run.uncertainty_ns)} ns`;
     }
 
     timeline.measure = { snapped: snapped, take: take, words: words };

@@ -40,7 +40,7 @@
     }
 
     function showMeasure(app, state) {
-        const edges = state.measure ? state.measure.split("_").map((time) => ({ time: +time, words: "" })) : [];
+        const edges = state.measure ? state.measure.split("_").map((time) => ({ time: +time, words: "", rank: null })) : [];
         app.measure = edges.length ? { edges: edges } : null;
         if (app.measure) {
             app.say(timeline.measure.words(app));
@@ -73,16 +73,28 @@
         await view.search.find(wanted, false);
     }
 
+    let kept = { key: "", found: null };
+
+    /** The run's document; that of the view before when it is of the same version of the same run. */
+    async function documentOf(options) {
+        const key = options.run + "." + options.version;
+        if (kept.key !== key) {
+            const found = await timeline.fetching.json("run", { run: options.run });
+            kept = { key: found.minimap ? key : "", found: found };
+        }
+        return kept.found;
+    }
+
     /**
      * Build the view within an empty element and show `query`, an object of the address' fields.
-     * `options`: run, its number; onState, called with the fields of the state whenever it rests.
+     * `options`: run, its number; version, how often it was opened anew; onState, called with the fields of the state whenever it rests.
      */
     async function mount(root, query, options) {
         const handle = { view: null, isStopped: false };
         root.timeline = handle;
         root.textContent = "Reading the run\u2026";
         try {
-            const run = timeline.model.prepareRun(await timeline.fetching.json("run", { run: options.run }));
+            const run = timeline.model.prepareRun(await documentOf(options));
             if (handle.isStopped) {
                 return;
             }
@@ -135,7 +147,7 @@
             const names = timeline.state.FIELDS;
             const query = Object.fromEntries(names.map((name, i) => [name, values[i]]));
             const onState = (state) => window.dash_clientside.set_props("timeline-state", { data: state });
-            mount(root, query, { run: ref.index, onState: onState });
+            mount(root, query, { run: ref.index, version: ref.version, onState: onState });
             current = root.timeline;
             return ref.version;
         },

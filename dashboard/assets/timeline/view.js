@@ -298,11 +298,23 @@
             const how = app.answer && app.answer.mode === "spans" ? "one by one" : "as a raster";
             const spans = app.answer ? `, ${about}${exact(app.answer.count)} spans ${how}` : "";
             this.parts.window.textContent =
-                `${readable(length)} (${exact(length)} ns) from ${from} ns of ${words}${spans}`;
+                `${readable(length)} (${exact(length)} ns) from ${from} ns of ${words}${spans}${this._aligned()}`;
             if (this.place) {
                 this.hover(this.place);
             }
             this.details.refresh();
+        }
+
+        /** How well ranks of several clocks stand beside each other. */
+        _aligned() {
+            const { run, choice } = this.app;
+            const several = choice.rows !== "warps" && timeline.model.ranksOf(run, choice.ranks).length > 1;
+            if (!several || run.uncertainty_ns === 0) {
+                return "";
+            }
+            return run.uncertainty_ns === null
+                ? "; ranks are not aligned"
+                : `; ranks aligned to \u00b1 ${timeline.axis.exact(run.uncertainty_ns)} ns`;
         }
 
         _recolourPanels() {
