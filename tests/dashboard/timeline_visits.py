@@ -8,6 +8,11 @@ from typing import Any
 from playwright.sync_api import Page
 from site_visits import Visit
 
+from musetrace.store import Run
+
+Span = dict[str, Any]
+KIND_STRIPS = {"load": 0, "prefetch": 0, "compute": 1, "send": 2, "recv": 2, "sync": 2, "wait": 3}
+
 VIEW = "document.querySelector('#timeline').timeline.view"
 _PATIENCE_S, _QUIET = 30, 2
 _EXACT = f"""() => {{
@@ -88,3 +93,18 @@ class Timeline:
 def values(page: Page, selector: str) -> list[int]:
     """The numbers of elements ``<data value=...>``."""
     return [int(one.get_attribute("value") or "") for one in page.locator(selector).all()]
+
+
+def every_span(run: Run) -> list[Span]:
+    """Every span of a run with its names; times in ns from the origin, rows as of all blocks."""
+    bases = {(rank, row["step"]): row["base_ns"] for rank in run.ranks for row in run.steps(rank).to_pylist()}
+    origin = min(bases.values())
+    found = []
+    for (rank, step), base in bases.items():
+        for number, row in enumerate(run.spans(rank, step).to_pylist()):
+            job = run.job_table.jobs[row["job"]]
+            begin = base - origin + row["begin"]
+            place = {"rank": rank, "step": step, "id": number, "row": rank * run.blocks + row["block"]}
+            names = {"name": job.name, "op": job.op, "kind": job.kind, "strip": KIND_STRIPS[job.kind]}
+            found.append({**row, **place, **names, "begin": begin, "end": begin + row["dur"]})
+    return found

@@ -7,7 +7,7 @@
     const STRIPS_FROM_PX = 20; // lower rows have one strip
     const STATE_AFTER_MS = 250;
     const WHOLE_FROM_NS = 2000; // longer windows rest at whole ns
-    const PENDING_MS = 3000;
+    const PENDING_MS = 2000;
 
     class App {
         /** `parts` are the page's elements, `options` {run: number, onState: called with the state's fields}. */
