@@ -238,6 +238,9 @@ def test_the_path_of_one_launch_span_by_span() -> None:
         ("own", "b_compute", 1, 104, 46),
     ]
     assert (rows[2]["from_job"], rows[2]["from_block"], rows[2]["span_begin_ns"]) == ("a_compute", 0, 6)
+    stored = run.spans(0, 0).column("job").to_pylist()
+    assert [None if row["span"] is None else stored[row["span"]] for row in rows] == [None, A, WAIT_A, B, B]
+    assert {(row["step"], row["launch"]) for row in rows} == {(0, 0)}
     with pytest.raises(AnalysisError, match="step 0 has no launch 4 that left a stamp"):
         analysis.critical_spans(run, step=0, launch=4)
 
@@ -271,6 +274,75 @@ def test_a_change_that_makes_no_sense_is_refused_in_one_line(
         analysis.what_if(run_of(span(A, 0, 10)), [text])
     assert says in str(found.value)
     assert "\n" not in str(found.value)
+
+
+def test_changes_made_together_are_one_replay() -> None:
+    run = run_of(
+        span(A, 0, 100), span(C, 0, 90, block=1), span(WAIT_A, 5, 103, block=1, warp=1),
+        span(B, 103, 150, block=1, warp=1), blocks=2, tick_ns=32,
+    )  # fmt: skip
+    changes = ["a=-50%", "b=-10%", "c=-50%"]
+    (row,) = analysis.what_if(run, changes, together=True).to_pylist()
+    # a ends at 50, its wait at 53, b 42.3 later; c, at 45, is in nobody's way.
+    assert (row["new_mean_ns"], row["saved_mean_ns"]) == (95, 55)
+    assert (row["change"], row["target"], row["how"]) == ("a=-50%, b=-10%, c=-50%", None, "together")
+    assert row["on_path_mean_ns"] == 147
+    # Half a tick of a, a tenth of b, none of c, which is not on the path; and a tick of the last end.
+    assert row["saved_mean_uncertainty_ns"] == 16 + 4 + 32
+    alone = analysis.what_if(run, ["b=-10%"]).to_pylist()
+    assert analysis.what_if(run, ["b=-10%"], together=True).to_pylist() == alone
+    (none,) = analysis.what_if(run, [], together=True).to_pylist()
+    assert (none["change"], none["how"], none["saved_mean_ns"], none["length_mean_ns"]) == (
+        "", "unchanged", 0, 150,
+    )  # fmt: skip
+
+
+def test_a_wait_may_go_with_its_stop_but_no_time_changes_twice() -> None:
+    run = run_of(span(A, 0, 100), span(WAIT_A, 5, 103, block=1), span(B, 103, 150, block=1), blocks=2)
+    both = analysis.what_if(run, ["b_wait_a=gone", "b=gone"], together=True).to_pylist()[0]
+    (one,) = analysis.what_if(run, ["b_wait_a=gone"]).to_pylist()
+    told = ("saved_mean_ns", "saved_mean_uncertainty_ns", "on_path_mean_ns")
+    assert [both[name] for name in told] == [one[name] for name in told]
+    with pytest.raises(UsageError, match="what if: b=0 and b_compute=-10% both change b_compute: give one"):
+        analysis.what_if(run, ["b=0", "b_compute=-10%"], together=True)
+
+
+def test_paths_of_a_bounded_number_of_spans_are_of_evenly_spread_launches_or_steps() -> None:
+    steps, launches = 5, 3
+    each = [(at, k) for at in range(steps) for k in range(launches)]
+    # The step's number is in its length.
+    found = [Launch(0, at, k, 0, "sliding", 100 * k, 100 * k + 50 + at, 1) for at, k in each]
+    spans = [Span(0, at, k, 0, A, 100 * k, 50 + at) for at, k in each]
+    run = FakeRun(found, spans, 1, (0,), job_table=table())
+    told = [
+        (path.n, path.of_n, path.length_ns)
+        for whole in (True, False)
+        for most in (2 * launches, 1)
+        for path in [analysis.critical_path(run, most_spans=most, whole_steps=whole)]
+    ]
+    assert told[:2] == [(2, 5, 251 + 253), (1, 5, 252)]
+    assert [of[:2] for of in told[2:]] == [(6, 15), (1, 15)]
+    everything = analysis.critical_path(run, most_spans=10**9, whole_steps=True)
+    assert everything.parts.equals(analysis.critical_path(run, whole_steps=True).parts)
+
+
+@given(questions())
+@settings(max_examples=120, deadline=None)
+def test_every_step_of_a_path_names_its_span(question: tuple[FakeRun, dict[str, Any]]) -> None:
+    run, scope = question
+    spans = {
+        (rank, step): run.spans(rank, step).to_pylist() for rank in run.ranks for step in run.step_ids(rank)
+    }
+    names = run.job_table
+    for row in analysis.critical_spans(run, rank=scope["rank"], step=scope["step"]).to_pylist():
+        if row["job"] is None:
+            assert row["span"] is None
+            continue
+        span = spans[row["rank"], row["step"]][row["span"]]
+        told = [row[name] for name in ("job", "block", "warp", "launch", "span_dur_ns")]
+        assert told == [
+            names.job_name(span["job"]), span["block"], span["warp"], span["launch"], span["dur"],
+        ]  # fmt: skip
 
 
 @given(questions())

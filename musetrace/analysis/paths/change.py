@@ -1,11 +1,12 @@
-"""What to change in a replay: an op that takes less time, or waits that cost nothing."""
+"""What to change in a replay: ops that take less time, and waits that cost nothing."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from musetrace.errors import AnalysisError, UsageError
 from musetrace.job_table import Job, JobTable
 
-_FORM = re.compile(r"(?P<name>[^=]+)=(?:0|(?P<gone>gone)|(?P<percent>[+-]\d{1,6}(?:\.\d{1,3})?) ?%)")
+_FORM = re.compile(r"(?P<name>.+)=(?:0|(?P<gone>gone)|(?P<percent>[+-]\d{1,6}(?:\.\d{1,3})?) ?%)")
 _LEAST, _MOST = -100, 1000  # %
 
 
@@ -38,13 +39,38 @@ class Change:
         """What of the time of the jobs goes away, at most; negative where they take longer."""
         return 1.0 if self.gone else float(1 - self.factor)
 
-    def arrays(self, table: JobTable) -> tuple[npt.NDArray[np.int64], int, npt.NDArray[np.uint8]]:
-        """``parts``, ``whole`` and ``gone`` of a graph's replay, by job."""
-        whole = self.factor.denominator
-        parts = np.full(len(table.jobs) + 1, whole, dtype=np.int64)
-        gone = np.zeros(len(table.jobs) + 1, dtype=np.uint8)
-        (gone if self.gone else parts)[list(self.jobs)] = 1 if self.gone else self.factor.numerator
-        return parts, whole, gone
+
+def replay_arrays(
+    table: JobTable, changes: Sequence[Change]
+) -> tuple[npt.NDArray[np.int64], int, npt.NDArray[np.uint8]]:
+    """``parts``, ``whole`` and ``gone`` of a graph's replay, by job, with all these changes made."""
+    whole = math.lcm(*(change.factor.denominator for change in changes))
+    parts = np.full(len(table.jobs) + 1, whole, dtype=np.int64)
+    gone = np.zeros(len(table.jobs) + 1, dtype=np.uint8)
+    for change in changes:
+        if change.gone:
+            gone[list(change.jobs)] = 1
+        else:
+            parts[list(change.jobs)] = int(change.factor * whole)
+    return parts, whole, gone
+
+
+def made_together(table: JobTable, changes: Sequence[Change]) -> list[Change]:
+    """The changes, each without the jobs whose waits an earlier one takes away.
+
+    Raises:
+        UsageError: two change the time of one job.
+    """
+    by_job: dict[int, Change] = {}
+    made = []
+    for change in changes:
+        for job in change.jobs:
+            if job in by_job and not change.gone:
+                name, one = table.job_name(job), by_job[job].text
+                raise UsageError(f"what if: {one} and {change.text} both change {name}: give one of them")
+        made.append(replace(change, jobs=tuple(job for job in change.jobs if job not in by_job)))
+        by_job |= dict.fromkeys(change.jobs, change)
+    return made
 
 
 def change_of(table: JobTable, text: str) -> Change:

@@ -15,6 +15,7 @@ from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.certainty.clock_quality import combined_ns, share_uncertainty, sum_uncertainty_ns
 from musetrace.analysis.certainty.percentiles import nearest_rank
 from musetrace.analysis.paths.launch_graph import LaunchGraph, launch_graphs
+from musetrace.analysis.paths.launch_sample import launch_sample
 from musetrace.analysis.paths.path_steps import EDGES, GAP, HAND_OFF, OUTSIDE, STEP_NAMES, PathSteps
 from musetrace.analysis.paths.sampled_graphs import SampledGraphs
 from musetrace.analysis.paths.step_path import LaunchPaths, step_path
@@ -80,6 +81,7 @@ def critical_path(
     rank: int | None = None,
     step: int | None = None,
     whole_steps: bool = False,
+    most_spans: int | None = None,
     sampled: SampledGraphs | None = None,
 ) -> CriticalPath:
     """The critical path of each launch: what held up its last end, on all ranks or on ``rank``.
@@ -112,43 +114,49 @@ def critical_path(
     Uncertainties take each stretch as one difference of stamps (``clock_quality``); edges between ranks add
     the error between their clocks.
 
-    With ``whole_steps`` the paths are those of steps, through their launches in order, and ``n`` counts
-    steps. With ``sampled`` they are those of these launches, whatever the scope says.
+    With ``whole_steps`` they are paths of steps, through their launches in order, and ``n`` counts steps.
+    With ``most_spans`` they are of evenly spread launches (or steps) with about so many spans, of one at
+    least; with ``sampled`` of these launches, whatever the scope says.
 
     Meaning: a path says what was in the way, not what it would bring to make it shorter: the next path may be
-    nearly as long. That is what ``what_ifs`` tells. It lies where a job's stamps hide a wait (a product that
-    waits for its ring), and where a wait needs only some of the spans that it is matched with. Spans with a
-    flag are left out (metadata ``ignored``).
+    nearly as long (``what_ifs``). It lies where a job's stamps hide a wait (a product that waits for its
+    ring), and where a wait needs only some of the spans that it is matched with. Spans with a flag are left
+    out (metadata ``ignored``).
 
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
     """
-    paths, counted = _all_paths(run, Selection(layer_kind, rank, step), whole_steps, sampled)
-    tick, of_n = tick_ns(run), paths.n if sampled is None else sampled.of_launches
-    return CriticalPath(
-        parts=answer(run, _PARTS, paths.part_rows(tick, of_n), counted),
-        edges=answer(run, _EDGES, paths.edge_rows(tick), counted),
-        n=paths.n,
-        of_n=of_n,
-        length_ns=paths.length_ns,
-        dropped=paths.dropped,
-    )
+    asked = _Asked(Selection(layer_kind, rank, step), whole_steps, most_spans)
+    paths, counted, of_n = _all_paths(run, asked, sampled)
+    return paths.answer(run, counted, of_n)
 
 
-def _all_paths(
-    run: RunLike, scope: Selection, whole_steps: bool, sampled: SampledGraphs | None
-) -> tuple[_Paths, Counted]:
-    """The paths of the launches in scope, or of those of a sample."""
-    if sampled is None:
-        counted = Counted()
-        check_scope(run, scope)
-        graphs = launch_graphs(run, scope, counted)
-    else:
+@dataclass(frozen=True)
+class _Asked:
+    """Paths of launches or of steps, of all in scope or of so many spans."""
+
+    scope: Selection
+    whole_steps: bool
+    most_spans: int | None
+
+
+def _all_paths(run: RunLike, asked: _Asked, sampled: SampledGraphs | None) -> tuple[_Paths, Counted, int]:
+    """The paths of the launches in scope, or of some; and of how many these are."""
+    of: int | None = None
+    if sampled is not None:
         scope, counted, graphs = sampled.scope, sampled.counted, iter(sampled.graphs)
+        of = sampled.of_launches
+    else:
+        scope, counted, only = asked.scope, Counted(), None
+        check_scope(run, scope)
+        if asked.most_spans is not None:
+            sample = launch_sample(run, scope, asked.most_spans, whole_steps=asked.whole_steps)
+            only, of = sample.launches, sample.steps if asked.whole_steps else sample.of
+        graphs = launch_graphs(run, scope, counted, only)
     paths = _Paths(run.job_table)
-    for path in (_step_paths if whole_steps else _launch_paths)(graphs, scope.rank, paths):
+    for path in (_step_paths if asked.whole_steps else _launch_paths)(graphs, scope.rank, paths):
         paths.add(path)
-    return paths, counted
+    return paths, counted, paths.n if of is None else of
 
 
 def _launch_paths(graphs: Iterator[LaunchGraph], rank: int | None, paths: _Paths) -> Iterator[PathSteps]:
@@ -254,6 +262,18 @@ class _Paths:
         error = path.error_ns[places]
         edge.error_ns += int(error.sum())
         edge.worst_error_ns = max(edge.worst_error_ns, int(error.max()))
+
+    def answer(self, run: RunLike, counted: Counted, of_n: int) -> CriticalPath:
+        """All of them as tables; they are ``of_n`` in scope."""
+        tick = tick_ns(run)
+        return CriticalPath(
+            parts=answer(run, _PARTS, self.part_rows(tick, of_n), counted),
+            edges=answer(run, _EDGES, self.edge_rows(tick), counted),
+            n=self.n,
+            of_n=of_n,
+            length_ns=self.length_ns,
+            dropped=self.dropped,
+        )
 
     def part_rows(self, tick: int | None, of_n: int) -> list[dict[str, object]]:
         """The rows of ``parts``."""

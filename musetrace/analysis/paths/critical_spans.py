@@ -9,6 +9,7 @@ from musetrace.analysis.answer import answer
 from musetrace.analysis.paths.launch_graph import launch_graphs
 from musetrace.analysis.paths.launch_sample import launch_sample
 from musetrace.analysis.paths.path_steps import OUTSIDE, STEP_NAMES, PathSteps
+from musetrace.analysis.paths.span_ids import span_ids
 from musetrace.analysis.spans.rows import op_and_kind
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import Counted, Selection
@@ -30,6 +31,9 @@ _FIELDS = [
     ("from_job", pa.string()),
     ("from_rank", pa.uint32()),
     ("from_block", pa.uint32()),
+    ("step", pa.uint32()),
+    ("launch", pa.uint32()),
+    ("span", pa.uint64()),
 ]
 
 
@@ -43,7 +47,9 @@ def critical_spans(
     ``begin_ns`` and ``dur_ns``, the span that it is of ``span_begin_ns`` and ``span_dur_ns``. ``how``:
     ``own``, in the span; ``gap``, in front of it; ``way``, ``piece``, ``last_piece`` and ``hand_off`` come
     from the span of ``from_job`` on ``from_rank`` and ``from_block``; ``head``, ``before``, ``launch_way``
-    and ``tail`` are of no span. ``rank``: to the end on this rank.
+    and ``tail`` are of no span. ``span`` is the place of the span among ``run.spans(rank, step)``.
+
+    ``rank``: to the end on this rank.
 
     Raises:
         AnalysisError: the run has no such rank, step or launch.
@@ -60,6 +66,10 @@ def critical_spans(
         path = PathSteps.of(graph, rank)
         if path is not None and not rows:
             rows = _rows(run.job_table, path, graph.windows.whole[0])
+            ids = span_ids(run, graph, path).tolist()
+            for row, span in zip(rows, ids, strict=True):
+                row |= {"step": graph.step, "launch": graph.launch}
+                row["span"] = span if "job" in row and span >= 0 else None
     return answer(run, _FIELDS, rows, counted)
 
 

@@ -27,10 +27,13 @@ class LaunchSample:
         return sum(len(ids) for ids in self.launches.values())
 
 
-def launch_sample(run: RunLike, selection: Selection, most_spans: int | None = MOST_SPANS) -> LaunchSample:
+def launch_sample(
+    run: RunLike, selection: Selection, most_spans: int | None = MOST_SPANS, *, whole_steps: bool = False
+) -> LaunchSample:
     """Launches of the scope, all of them or so many that they have about ``most_spans`` spans on all ranks.
 
-    At least one; of evenly spread steps, evenly spread launches of each. ``most_spans`` None: all.
+    At least one; of evenly spread steps, evenly spread launches of each, or with ``whole_steps`` all of each.
+    ``most_spans`` None: all.
 
     Raises:
         AnalysisError: the run has no such rank, step or layer kind.
@@ -44,6 +47,9 @@ def launch_sample(run: RunLike, selection: Selection, most_spans: int | None = M
     middle = steps[len(steps) // 2]
     in_step = sum(run.spans(rank, middle).num_rows for rank in run.ranks if middle in run.step_ids(rank))
     of_step = len(_launches(run, Selection(None, None, middle))[middle])
+    if whole_steps:
+        chosen_steps = _spread(steps, min(max(most_spans // max(in_step, 1), 1), len(steps)))
+        return LaunchSample({step: by_step[step] for step in chosen_steps}, total, len(by_step))
     wanted = min(max(most_spans * of_step // max(in_step, 1), 1), total)
     steps = _spread(steps, min(wanted, max(MOST_SPANS_READ // max(in_step, 1), 1), len(steps)))
     chosen = {}

@@ -12,7 +12,15 @@ import pyarrow as pa
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.certainty.clock_quality import combined_ns, largest_first, sum_uncertainty_ns
 from musetrace.analysis.gaps.stops import stop_jobs
-from musetrace.analysis.paths.change import Change, change_of, faster, gone, zero
+from musetrace.analysis.paths.change import (
+    Change,
+    change_of,
+    faster,
+    gone,
+    made_together,
+    replay_arrays,
+    zero,
+)
 from musetrace.analysis.paths.launch_graph import NO_TIME, LaunchGraph
 from musetrace.analysis.paths.path_steps import LAST_PIECE, OWN, WAY, PathSteps
 from musetrace.analysis.paths.sampled_graphs import SampledGraphs, sampled_graphs
@@ -43,12 +51,13 @@ def what_if(
     run: RunLike,
     changes: Sequence[str] = (),
     *,
+    together: bool = False,
     layer_kind: str | None = None,
     rank: int | None = None,
     step: int | None = None,
     sampled: SampledGraphs | None = None,
 ) -> pa.Table:
-    """One row per change, as given: how long launches would be then.
+    """One row per change, as given: how long launches would be then. One row for all of them ``together``.
 
     A change is ``NAME=0`` (the jobs of an op, or a job, take no time), ``NAME=-10%`` (they take so much less;
     ``+10%`` more) or ``NAME=gone`` (its waits cost nothing and wait for nobody). Each launch is replayed:
@@ -74,6 +83,9 @@ def what_if(
     ``saved_mean_uncertainty_ns`` is that of the clock and of the alignment (``clock_quality``); what the
     model leaves out comes on top.
 
+    A row of several changes has them in ``change``, a comma between two, no ``target``, and ``how`` is
+    ``together``; of none, ``how`` is ``unchanged``.
+
     Meaning: which op to work on first, and when to stop. What is shared is not modelled: a load that begins
     earlier is as quick as it was, whatever else loads then, and what a span hides (a product that waits for
     its loads) is taken for its own time, so a saving can be too high. It is too low where a wait is matched
@@ -81,12 +93,13 @@ def what_if(
 
     Raises:
         AnalysisError: the run has no such rank, step or layer kind, or no such op or job.
-        UsageError: a text is no change.
+        UsageError: a text is no change, or two that are to be made together are of one job.
     """
     wanted = [change_of(run.job_table, text) for text in changes]
+    asked = [made_together(run.job_table, wanted)] if together else [[change] for change in wanted]
     if sampled is None:
         sampled = sampled_graphs(run, layer_kind=layer_kind, rank=rank, step=step)
-    return answer(run, _FIELDS, _rows(run, wanted, sampled), sampled.counted)
+    return answer(run, _FIELDS, _rows(run, asked, sampled), sampled.counted)
 
 
 def what_ifs(
@@ -108,7 +121,7 @@ def what_ifs(
     if sampled is None:
         sampled = sampled_graphs(run, layer_kind=layer_kind, rank=rank, step=step)
     seen = {int(job) for graph in sampled.graphs for job in np.unique(graph.job)}
-    rows = _rows(run, _every_change(run.job_table, seen), sampled)
+    rows = _rows(run, [[change] for change in _every_change(run.job_table, seen)], sampled)
     ranked = largest_first(rows, "saved_mean_ns", "saved_mean_uncertainty_ns")
     return answer(run, _FIELDS, ranked, sampled.counted)
 
@@ -127,11 +140,12 @@ def _every_change(table: JobTable, seen: set[int]) -> list[Change]:
 
 @dataclass
 class _Sums:
-    """What one change does to the launches, as they come."""
+    """What changes made together do to the launches, as they come; ``squares`` by change."""
 
+    changes: Sequence[Change]
     new_ns: int = 0
     on_path_ns: int = 0
-    squares: int = 0
+    squares: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -145,32 +159,25 @@ class _Replayed:
     changed: list[_Sums] = field(default_factory=list)
 
 
-def _rows(run: RunLike, changes: Sequence[Change], sampled: SampledGraphs) -> list[dict[str, Any]]:
-    whole = _Replayed(changed=[_Sums() for _ in changes])
+def _rows(run: RunLike, asked: Sequence[Sequence[Change]], sampled: SampledGraphs) -> list[dict[str, Any]]:
+    whole = _Replayed(changed=[_Sums(changes, squares=[0] * len(changes)) for changes in asked])
     for graph in sampled.graphs:
-        _replay(run, graph, changes, sampled.scope.rank, whole)
+        _replay(run, graph, sampled.scope.rank, whole)
     if not whole.n:
         return []
     tick = tick_ns(run)
     per_step = sampled.of_launches / max(sampled.steps, 1)
-    return [_row(*pair, whole, sampled, per_step, tick) for pair in zip(changes, whole.changed, strict=True)]
+    return [_row(sums, whole, sampled, per_step, tick) for sums in whole.changed]
 
 
-def _replay(
-    run: RunLike, graph: LaunchGraph, changes: Sequence[Change], rank: int | None, whole: _Replayed
-) -> None:
+def _replay(run: RunLike, graph: LaunchGraph, rank: int | None, whole: _Replayed) -> None:
     path = PathSteps.of(graph, rank)
     if path is None or not len(graph.job):
         return
     place = slice(None) if rank is None else slice(graph.ranks.index(rank), graph.ranks.index(rank) + 1)
 
-    def last_end(change: Change | None) -> int:
-        table = run.job_table
-        if change is None:
-            arrays = np.ones(len(table.jobs) + 1, dtype=np.int64), 1, np.zeros(len(table.jobs) + 1, np.uint8)
-        else:
-            arrays = change.arrays(table)
-        return int(graph.native.replay(*arrays)[place].max())
+    def last_end(changes: Sequence[Change]) -> int:
+        return int(graph.native.replay(*replay_arrays(run.job_table, changes))[place].max())
 
     recorded = max(
         int(graph.end[graph.rank == at].max(initial=NO_TIME)) for at in range(len(graph.ranks))[place]
@@ -181,28 +188,29 @@ def _replay(
     whole.n += 1
     whole.length_ns += length
     whole.error_ns += int(graph.error_ns.max())
-    whole.residual_ns = max(whole.residual_ns, abs(last_end(None) - recorded))
-    for change, sums in zip(changes, whole.changed, strict=True):
-        sums.new_ns += length + last_end(change) - recorded
-        steps = (OWN, WAY) if change.gone else (OWN, LAST_PIECE)
-        mine = np.isin(path.job, change.jobs) & np.isin(path.step, steps)
-        sums.on_path_ns += int(path.length[mine].sum())
-        sums.squares += int(mine.sum()) ** 2
+    whole.residual_ns = max(whole.residual_ns, abs(last_end(()) - recorded))
+    for sums in whole.changed:
+        sums.new_ns += length + last_end(sums.changes) - recorded
+        for at, change in enumerate(sums.changes):
+            steps = (OWN, WAY) if change.gone else (OWN, LAST_PIECE)
+            mine = np.isin(path.job, change.jobs) & np.isin(path.step, steps)
+            sums.on_path_ns += int(path.length[mine].sum())
+            sums.squares[at] += int(mine.sum()) ** 2
 
 
 def _row(
-    change: Change, sums: _Sums, whole: _Replayed, sampled: SampledGraphs, per_step: float, tick: int | None
+    sums: _Sums, whole: _Replayed, sampled: SampledGraphs, per_step: float, tick: int | None
 ) -> dict[str, Any]:
     n, saved = whole.n, whole.length_ns - sums.new_ns
-    of_spans = sum_uncertainty_ns(tick, sums.squares)
-    scaled = None if of_spans is None else int(np.ceil(of_spans * abs(change.saved_part)))
     # Another path than the recorded one ends at another stamp, maybe of another clock.
-    off = combined_ns(scaled, sum_uncertainty_ns(tick, n), whole.error_ns)
+    off = combined_ns(
+        *(_scaled(change, squares, tick) for change, squares in zip(sums.changes, sums.squares, strict=True)),
+        sum_uncertainty_ns(tick, n),
+        whole.error_ns,
+    )
     mean, mean_off = _rounded(saved, n), None if off is None else -(-off // n)
     return {
-        "change": change.text,
-        "target": change.target,
-        "how": change.how,
+        **_named(sums.changes),
         "n": n,
         "of_n": sampled.of_launches,
         "length_mean_ns": _rounded(whole.length_ns, n),
@@ -215,6 +223,19 @@ def _row(
         "on_path_mean_ns": _rounded(sums.on_path_ns, n),
         "residual_ns": whole.residual_ns,
     }
+
+
+def _scaled(change: Change, squares: int, tick: int | None) -> int | None:
+    """What the clock leaves open in the part of a change's time that goes away."""
+    of_spans = sum_uncertainty_ns(tick, squares)
+    return None if of_spans is None else int(np.ceil(of_spans * abs(change.saved_part)))
+
+
+def _named(changes: Sequence[Change]) -> dict[str, str | None]:
+    if len(changes) == 1:
+        return {"change": changes[0].text, "target": changes[0].target, "how": changes[0].how}
+    how = "together" if changes else "unchanged"
+    return {"change": ", ".join(change.text for change in changes), "target": None, "how": how}
 
 
 def _rounded(total: int, n: int) -> int:

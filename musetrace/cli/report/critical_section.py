@@ -10,20 +10,12 @@ import pyarrow as pa
 from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
+from musetrace.cli.path_words import edge_words, launches_words, part_words, replayed_words
 from musetrace.cli.report.document import Bars, Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest
 
 MOST_PARTS, MOST_EDGES, MOST_CHANGES = 8, 5, 6
-
-_TITLE_OF_PART = {
-    "head": "launched later",
-    "before": "launch before runs",
-    "launch_way": "behind launch before",
-    "tail": "no job says",
-    "between": "between launches",
-}
-_TITLE_OF_EDGE = {"way": "wait", "piece": "a piece", "last_piece": "last piece", "hand_off": "hand-off"}
 
 
 def critical_blocks(table: pa.Table, edges: pa.Table, screen: Screen) -> list[Block]:
@@ -43,7 +35,7 @@ def critical_blocks(table: pa.Table, edges: pa.Table, screen: Screen) -> list[Bl
     def bar(chart: Bars, row: dict[str, Any]) -> str:
         return chart.bar(row["kind"], 0, row["mean_ns"], 0, row["mean_ns"])
 
-    whole = f"{us(length_ns / n, decimals)} us a launch, mean of {_of_launches(n, rows[0]['of_n'])}"
+    whole = f"{us(length_ns / n, decimals)} us a launch, mean of {launches_words(n, rows[0]['of_n'])}"
     blocks: list[Block] = [Sentence(f"{whole}; the path is what its end waited for")]
     blocks.append(Table(columns, shown, longest(shown, "mean_ns"), bar))
     if rest:
@@ -63,11 +55,7 @@ def edge_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     columns = [
         Column("way from", [screen.shown(row["from_job"]) for row in shown], left=True),
         Column("to", [screen.shown(row["job"]) for row in shown], left=True),
-        *(
-            [Column("how", [_TITLE_OF_EDGE[row["how"]] for row in shown], left=True)]
-            if _roomy(screen)
-            else []
-        ),
+        *([Column("how", [edge_words(row) for row in shown], left=True)] if _roomy(screen) else []),
         Column("n", [count(row["n"]) for row in shown]),
         *_bounded(shown, "hop_p50", "us p50", decimals, screen, "hop"),
         *([Column("other block", [_share(row, "other_block_n") for row in shown])] if _roomy(screen) else []),
@@ -92,7 +80,7 @@ def what_if_blocks(table: pa.Table, named: Collection[str], screen: Screen) -> l
         row for row in rows if row["how"] == "gone" and (row["target"] in told or row["target"] in named)
     ]
     decimals = decimals_for(longest(rows, "saved_mean_ns"))
-    blocks: list[Block] = [Sentence(_replayed(rows[0]))]
+    blocks: list[Block] = [Sentence(replayed_words(rows[0]))]
     if best:
         zero = [ops[row["target"]] for row in best]
         columns = [
@@ -135,18 +123,6 @@ def asked_blocks(tables: dict[str, pa.Table], screen: Screen) -> list[Block]:
     return [Table(columns)]
 
 
-def _replayed(row: dict[str, Any]) -> str:
-    exact = "are exact" if not row["residual_ns"] else f"are off by up to {whole_ns(row['residual_ns'])} ns"
-    return (
-        f"what a launch would be shorter, replayed on {_of_launches(row['n'], row['of_n'])}: "
-        f"unchanged replays {exact}; gaps, ways and all other jobs keep their time"
-    )
-
-
-def _of_launches(n: int, of_n: int) -> str:
-    return f"{count(n)} launches" if n == of_n else f"{count(n)} of {count(of_n)} launches"
-
-
 def _bounded(
     rows: Rows, name: str, title: str, decimals: int, screen: Screen, error: str | None = None
 ) -> list[Column]:
@@ -172,7 +148,7 @@ def _told(row: dict[str, Any]) -> bool:
 
 
 def _part(row: dict[str, Any], screen: Screen) -> str:
-    return screen.shown(row["op"]) if row["op"] else _TITLE_OF_PART[row["kind"]]
+    return screen.shown(part_words(row))
 
 
 def _share(row: dict[str, Any], name: str) -> str:
