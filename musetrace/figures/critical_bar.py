@@ -31,10 +31,11 @@ _HOVER = (
 def critical_bar_figure(table: pa.Table, theme_name: str) -> go.Figure:
     """Draw an answer of ``musetrace.analysis.critical_spans``: its stretches end to end, x in us.
 
-    A stretch has the colour of its job's kind; what is of no job, or lies between two, is plain.
+    A stretch has the colour of its job's kind; what is of no job, or lies between two, is plain. The last of
+    a bar's ``customdata`` is its row's place in the table.
     """
     look = theme(theme_name)
-    rows = [row for row in table.to_pylist() if row["dur_ns"] > 0]
+    rows = [{**row, "place": at} for at, row in enumerate(table.to_pylist()) if row["dur_ns"] > 0]
     styles = {name: _style(name, look) for name in dict.fromkeys(map(_drawn_as, rows))}
     traces = [_bars([row for row in rows if _drawn_as(row) == name], name, of) for name, of in styles.items()]
     last_us = max((row["begin_ns"] + row["dur_ns"] for row in rows), default=1) / US
@@ -68,18 +69,31 @@ def _bars(rows: Sequence[Mapping[str, Any]], kind: str, style: KindStyle) -> go.
         width=0.8,
         orientation="h",
         marker={"color": style.fill, "line": {"color": style.line, "width": 1}},
-        customdata=[_hover_texts(row) for row in rows],
+        customdata=[[*_hover_texts(row), row["place"]] for row in rows],
         hovertemplate=_HOVER,
         name=kind or "between",
     )
 
 
 def _hover_texts(row: Mapping[str, Any]) -> list[str]:
-    how = str(row["how"])
-    name = shown(row["job"]) if row["job"] is not None else how.replace("_", " ")
-    place = "" if row["block"] is None else f"rank {row['rank']}, block {row['block']}, warp {row['warp']}"
-    came = "" if row["from_job"] is None else f": {shown(row['from_job'])}, block {row['from_block']}"
-    return [name, place, exact_ns(row["begin_ns"]), exact_ns(row["dur_ns"]), f"{_WORDS.get(how, '')}{came}"]
+    begin, length = exact_ns(row["begin_ns"]), exact_ns(row["dur_ns"])
+    return [shown(stretch_name(row)), stretch_place(row), begin, length, shown(stretch_words(row), 200)]
+
+
+def stretch_name(row: Mapping[str, Any]) -> str:
+    """What a stretch of the path is of: a job, or what lies between two."""
+    return str(row["job"]) if row["job"] is not None else str(row["how"]).replace("_", " ")
+
+
+def stretch_place(row: Mapping[str, Any]) -> str:
+    """Where a stretch was; empty where it is of no span."""
+    return "" if row["block"] is None else f"rank {row['rank']}, block {row['block']}, warp {row['warp']}"
+
+
+def stretch_words(row: Mapping[str, Any]) -> str:
+    """How a stretch belongs to its span, and what it came from."""
+    came = "" if row["from_job"] is None else f": {row['from_job']}, block {row['from_block']}"
+    return f"{_WORDS.get(str(row['how']), '')}{came}"
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, KindStyle], last_us: float) -> go.Scatter:

@@ -38,13 +38,12 @@ class OpRow:
         return (self.top_px + self.bottom_px) / 2
 
 
-def arrange(rows: Iterable[Mapping[str, Any]]) -> list[OpRow]:
-    """Place the rows of an ``op_timeline`` table: ops in the order of their first row, top down."""
+def arrange(rows: Iterable[Mapping[str, Any]], top_px: float = 0.0) -> list[OpRow]:
+    """Place the rows of an ``op_timeline`` table from ``top_px`` on: ops in the order of their first row."""
     by_op: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_op.setdefault(row["op"], []).append(row)
     placed: list[OpRow] = []
-    top_px = 0.0
     for op, its_rows in by_op.items():
         placed.append(_place(op, its_rows, top_px))
         top_px = placed[-1].bottom_px

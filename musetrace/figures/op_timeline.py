@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 import pyarrow as pa
@@ -13,6 +14,8 @@ from musetrace.figures.theme import KindStyle, Theme, template, theme
 from musetrace.figures.wording import US, exact_ns, plus_minus, shown
 
 _TOP_PX, _BOTTOM_PX, _RIGHT_PX = 34, 44, 24
+_HEAD_PX = 64  # between two timelines, for a title and the marks of stops
+_TITLE_SHIFT_PX = 24
 _LABEL_CHARACTERS = 24
 _WHISKER_SHIFT_PX = 2.0
 _TIMES = tuple(f"{edge}_p{percent}_ns" for edge in ("begin", "end") for percent in (10, 50, 90))
@@ -30,6 +33,15 @@ _HOVER = (
 )
 
 
+@dataclass(frozen=True)
+class OpTimeline:
+    """An answer of ``musetrace.analysis.op_timeline``, the ops that are stops, in order, and a title."""
+
+    table: pa.Table
+    stops: Sequence[str]
+    title: str = ""
+
+
 def op_timeline_figure(table: pa.Table, stops: Sequence[str], theme_name: str) -> go.Figure:
     """Draw an answer of ``musetrace.analysis.op_timeline``.
 
@@ -38,8 +50,18 @@ def op_timeline_figure(table: pa.Table, stops: Sequence[str], theme_name: str) -
     are the ops to be numbered, in order. x is in us from the launch's begin; hover gives the exact ns, and
     what the clock leaves open in them.
     """
+    return op_timelines_figure([OpTimeline(table, stops)], theme_name)
+
+
+def op_timelines_figure(timelines: Sequence[OpTimeline], theme_name: str) -> go.Figure:
+    """Draw several, one above the other on one time axis, each under its title and with its own rows."""
     look = theme(theme_name)
-    rows = arrange(table.to_pylist())
+    parts: list[list[OpRow]] = []
+    top_px = 0.0
+    for timeline in timelines:
+        parts.append(arrange(timeline.table.to_pylist(), top_px))
+        top_px = (parts[-1][-1].bottom_px if parts[-1] else top_px) + _HEAD_PX
+    rows = [row for part in parts for row in part]
     bars = [bar for row in rows for bar in row.bars]
     span_us = _span_us(bars)
     figure = go.Figure(
@@ -50,8 +72,11 @@ def op_timeline_figure(table: pa.Table, stops: Sequence[str], theme_name: str) -
             _block_counts(bars, look),
         ]
     )
-    _mark_stops(figure, rows, stops, span_us, look)
-    _lay_out(figure, rows, stops, span_us, theme_name)
+    for timeline, part in zip(timelines, parts, strict=True):
+        _mark_stops(figure, part, timeline.stops, span_us, look)
+        _mark_title(figure, part, timeline.title, look)
+    is_stop = [row.op in of.stops for of, part in zip(timelines, parts, strict=True) for row in part]
+    _lay_out(figure, rows, is_stop, bool(timelines[0].title), span_us, theme_name)
     return figure
 
 
@@ -144,30 +169,39 @@ def _block_counts(bars: Sequence[Bar], look: Theme) -> go.Scatter:
 def _mark_stops(
     figure: go.Figure, rows: Sequence[OpRow], stops: Sequence[str], span_us: tuple[float, float], look: Theme
 ) -> None:
-    """A number above the plot and a line down to the stop's row, where its wait typically ends."""
+    """A number above the rows and a line down to the stop's row, where its wait typically ends."""
     last_on_level = [span_us[0] - span_us[1]] * 2
     for number, op in enumerate(stops, start=1):
         row = next((row for row in rows if row.op == op), None)
         waits = [bar.values["end_p50_ns"] for bar in row.bars if bar.values["kind"] == "wait"] if row else []
         if row is None or not waits:
             continue
-        x = min(waits) / US
+        x, top_px = min(waits) / US, rows[0].top_px
         level = int(x - last_on_level[0] < _MARK_SHARE * (span_us[1] - span_us[0]))
         last_on_level[level] = x
         figure.add_shape(
-            type="line", x0=x, x1=x, y0=0, y1=row.top_px, layer="below",
+            type="line", x0=x, x1=x, y0=top_px, y1=row.top_px, layer="below",
             line={"color": look.faint_ink, "width": 1, "dash": "2px,3px"},
         )  # fmt: skip
         figure.add_annotation(
-            x=x, y=1, yref="paper", yshift=9 + 15 * level, width=13, height=12, borderpad=1,
+            x=x, y=top_px, yshift=9 + 15 * level, width=13, height=12, borderpad=1,
             text=str(number), font={"size": 10, "color": look.paper}, bgcolor=look.soft_ink, showarrow=False,
+        )  # fmt: skip
+
+
+def _mark_title(figure: go.Figure, rows: Sequence[OpRow], title: str, look: Theme) -> None:
+    if title and rows:
+        figure.add_annotation(
+            x=0, xref="paper", xanchor="left", y=rows[0].top_px, yanchor="bottom", yshift=_TITLE_SHIFT_PX,
+            text=f"<b>{shown(title)}</b>", font={"size": 12, "color": look.ink}, showarrow=False,
         )  # fmt: skip
 
 
 def _lay_out(
     figure: go.Figure,
     rows: Sequence[OpRow],
-    stops: Sequence[str],
+    is_stop: Sequence[bool],
+    titled: bool,
     span_us: tuple[float, float],
     theme_name: str,
 ) -> None:
@@ -178,16 +212,15 @@ def _lay_out(
             line={"color": look.grid, "width": 1},
         )  # fmt: skip
     labels = [shown(row.op, _LABEL_CHARACTERS) for row in rows]
-    marked = [
-        f"<b>{label}</b>" if row.op in stops else label for row, label in zip(rows, labels, strict=True)
-    ]
+    marked = [f"<b>{label}</b>" if stop else label for label, stop in zip(labels, is_stop, strict=True)]
     height_px = rows[-1].bottom_px if rows else 0
+    top_px = _TOP_PX + (_TITLE_SHIFT_PX if titled else 0)
     figure.update_layout(
         template=template(theme_name),
         barmode="overlay",
-        height=height_px + _TOP_PX + _BOTTOM_PX,
+        height=height_px + top_px + _BOTTOM_PX,
         margin={"l": left_margin_px([row.op[:_LABEL_CHARACTERS] for row in rows]), "r": _RIGHT_PX,
-                "t": _TOP_PX, "b": _BOTTOM_PX},
+                "t": top_px, "b": _BOTTOM_PX},
         hoverdistance=12,
         xaxis=time_axis(span_us, "\N{MICRO SIGN}s from the launch's begin"),
         yaxis={

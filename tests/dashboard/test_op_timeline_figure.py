@@ -10,7 +10,7 @@ import pytest
 from conftest import HOSTILE
 
 from musetrace.figures.op_rows import LANE_PX, arrange
-from musetrace.figures.op_timeline import op_timeline_figure
+from musetrace.figures.op_timeline import OpTimeline, op_timeline_figure, op_timelines_figure
 
 COLUMNS = ("begin_p10_ns", "begin_p50_ns", "begin_p90_ns", "end_p10_ns", "end_p50_ns", "end_p90_ns")
 
@@ -161,3 +161,28 @@ def test_an_empty_table_and_a_table_of_zero_times_can_be_drawn() -> None:
     assert op_timeline_figure(empty, (), "light").layout.height > 0
     low, high = figure_of([row("a", "compute", *[0] * 6)]).layout.xaxis.range
     assert low < high
+
+
+def test_two_timelines_have_the_same_bars_as_each_alone_the_second_below_the_first() -> None:
+    later = [{**row, **{name: row[name] + 1_000 for name in COLUMNS}} for row in ROWS if row["op"] != "stop1"]
+    both = op_timelines_figure(
+        [
+            OpTimeline(pa.Table.from_pylist(ROWS), ("stop1",), f"A: {HOSTILE[0]}"),
+            OpTimeline(pa.Table.from_pylist(later), ("stop1",), "B: after"),
+        ],
+        "light",
+    )
+    first, second = figure_of(ROWS), figure_of(later)
+    for name in ("load", "compute"):
+        mine, a, b = (trace(figure, name) for figure in (both, first, second))
+        assert list(mine.base) == [*a.base, *b.base]
+        assert list(mine.x) == [*a.x, *b.x]
+        assert list(mine.y[: len(a.y)]) == list(a.y)
+        shifts = {below - alone for below, alone in zip(mine.y[len(a.y) :], b.y, strict=True)}
+        assert len(shifts) == 1
+        assert shifts.pop() > first.layout.yaxis.range[0], "below all rows of the first"
+    assert both.layout.yaxis.ticktext == first.layout.yaxis.ticktext + second.layout.yaxis.ticktext
+    numbers = [mark.text for mark in both.layout.annotations if mark.text.isdigit()]
+    assert numbers == ["1"], "only the first has the stop"
+    titles = [mark.text for mark in both.layout.annotations if not mark.text.isdigit()]
+    assert titles == ["<b>A: &lt;img src=x onerror=alert(1)&gt;</b>", "<b>B: after</b>"]
