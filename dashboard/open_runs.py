@@ -62,6 +62,7 @@ class OpenRuns:
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,19 +83,35 @@ class OpenRuns:
         return self._entries[self.ref(index).index].trouble
 
     def kept(self, ref: RunRef, key: Hashable, make: Callable[[RecordedRun], Answer]) -> Answer:
-        """``make(run)``, made once for a run and ``key`` as long as few others are asked for."""
+        """``make(run)``, made once for a run and ``key`` as long as few others are asked for.
+
+        Whoever asks for the same while it is made waits for it.
+        """
         ref = self.ref(ref.index)
         whole = (ref, key)
         with self._lock:
             if whole in self._kept:
                 self._kept.move_to_end(whole)
                 return self._kept[whole]  # type: ignore[no-any-return]
-        made = make(self.run(ref))
+            making = self._making.setdefault(whole, threading.Lock())
+        with making:
+            return self._made(whole, make)  # type: ignore[no-any-return]
+
+    def _made(self, whole: tuple[RunRef, Hashable], make: Callable[[RecordedRun], Any]) -> Any:
+        """What was made while one waited, or ``make(run)``."""
         with self._lock:
-            self._kept[whole] = made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
+            if whole in self._kept:
+                return self._kept[whole]
+        try:
+            made = make(self.run(whole[0]))
+            with self._lock:
+                self._kept[whole] = made
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            return made
+        finally:
+            with self._lock:
+                self._making.pop(whole, None)
 
     def refresh(self, index: int) -> RunRef:
         """Open a run again if its files have changed, and note what is wrong if it cannot be read now."""

@@ -12,10 +12,14 @@ import pyarrow.csv
 from flask import Blueprint, Response, abort, request
 
 from musetrace import analysis
+from musetrace.analysis.paths.launch_sample import MOST_SPANS
 from musetrace.dashboard.address import parse_query, run_index
 from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.open_runs import OpenRuns
-from musetrace.dashboard.scope import Scope, ScopeArguments, ScopeChoices
+from musetrace.dashboard.pair import Pair, compared
+from musetrace.dashboard.scope import ALL, Scope, ScopeArguments, ScopeChoices
+from musetrace.dashboard.what_list import read_changes
+from musetrace.errors import UsageError
 
 Question = Callable[[Any, ScopeArguments, Mapping[str, str]], pa.Table]
 
@@ -26,14 +30,11 @@ def blueprint(runs: OpenRuns) -> Blueprint:
 
     @routes.get("/api/table/<question>.<suffix>")
     def table(question: str, suffix: str) -> Response:
-        if question not in QUESTIONS or suffix not in _WRITERS:
+        if question not in (*QUESTIONS, *COMPARISONS) or suffix not in _WRITERS:
             abort(404)
         query = parse_query(request.query_string.decode("ascii", "replace"))
-        ref = runs.ref(run_index(query))
         try:
-            choices = runs.kept(ref, ScopeChoices, ScopeChoices)
-            scope = choices.settle(query, Scope())
-            answer = QUESTIONS[question](runs.run(ref), scope.arguments, query)
+            answer = (_of_pair if question in COMPARISONS else _of_run)(runs, question, query)
         except Exception as error:
             return Response(sentence_of(error) + "\n", 400, mimetype="text/plain")
         write, mimetype = _WRITERS[suffix]
@@ -45,6 +46,21 @@ def blueprint(runs: OpenRuns) -> Blueprint:
         )
 
     return routes
+
+
+def _of_run(runs: OpenRuns, question: str, query: Mapping[str, str]) -> pa.Table:
+    ref = runs.ref(run_index(query))
+    choices = runs.kept(ref, ScopeChoices, ScopeChoices)
+    scope = choices.settle(query, Scope())
+    return QUESTIONS[question](runs.run(ref), scope.arguments, query)
+
+
+def _of_pair(runs: OpenRuns, question: str, query: Mapping[str, str]) -> pa.Table:
+    if len(runs.names) == 1:
+        raise UsageError("one run is open, and it takes two to compare: start musetrace view A B")
+    found = compared(runs, Pair.of(runs, query.get("a"), query.get("b")), query.get("kind", ALL))
+    table: pa.Table = getattr(found, question.removeprefix("compare_"))
+    return table
 
 
 def _over_scope(function: Callable[..., pa.Table]) -> Question:
@@ -59,8 +75,24 @@ def _stops(run: Any, scope: ScopeArguments, _: Mapping[str, str]) -> pa.Table:
     return analysis.stops(run, layer_kind=scope["layer_kind"], step=scope["step"])
 
 
-def _critical_path(run: Any, scope: ScopeArguments, _: Mapping[str, str]) -> pa.Table:
-    return analysis.critical_path(run, **scope).parts
+def _critical_path(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Table:
+    return _path(run, scope, query).parts
+
+
+def _critical_edges(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Table:
+    return _path(run, scope, query).edges
+
+
+def _path(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> analysis.CriticalPath:
+    """As the view of the path shows it: of a bounded number of launches, or of whole steps of all kinds."""
+    of_steps = query.get("of") == "step"
+    kind = None if of_steps else scope["layer_kind"]
+    arguments: ScopeArguments = {**scope, "layer_kind": kind}
+    return analysis.critical_path(run, **arguments, whole_steps=of_steps, most_spans=MOST_SPANS)
+
+
+def _what_if(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Table:
+    return analysis.what_if(run, read_changes(query.get("what", "")), together=True, **scope)
 
 
 # Each by the name that `musetrace explain` has for it where it has a page there.
@@ -85,8 +117,20 @@ QUESTIONS: dict[str, Question] = {
     },
     "stops": _stops,
     "critical_path": _critical_path,
+    "critical_edges": _critical_edges,
+    "what_if": _what_if,
     "step_times": _over_ranks_and_steps(analysis.step_times),
     "step_parts": _over_ranks_and_steps(analysis.step_parts),
+}
+
+# The tables of a comparison of two runs, with their names in words.
+COMPARISONS = {
+    "compare_times": "times",
+    "compare_ops": "ops",
+    "compare_busy": "busy",
+    "compare_idle": "idle",
+    "compare_saved": "saved",
+    "compare_only": "of one run",
 }
 
 

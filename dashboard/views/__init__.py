@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from musetrace.dashboard.views import lanes_view, op_view, timeline_view
+from musetrace.dashboard.views import compare_view, lanes_view, op_view, path_view, timeline_view
 
-VIEWS = (op_view.VIEW, timeline_view.VIEW, lanes_view.VIEW)
+VIEWS = (op_view.VIEW, timeline_view.VIEW, lanes_view.VIEW, path_view.VIEW, compare_view.VIEW)

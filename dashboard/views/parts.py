@@ -55,8 +55,12 @@ def scope_pickers(
 
 def downloads(question: str, ref: RunRef, scope: Scope, **more: str) -> list[Any]:
     """Links to the whole table behind a view, as CSV and as an Arrow file."""
-    fields = {**scope.fields(), **more}
-    query = urlencode({RUN: str(ref.index), **fields})
+    return table_links(question, {RUN: str(ref.index), **scope.fields(), **more})
+
+
+def table_links(question: str, fields: Mapping[str, str]) -> list[Any]:
+    """Links to a table of ``dashboard.api.tables``, as CSV and as an Arrow file."""
+    query = urlencode(fields)
     return [
         html.A(
             words,

@@ -13,6 +13,7 @@ from conftest import HOSTILE
 from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.dashboard.scope import Scope
 from musetrace.dashboard.views import op_view
+from musetrace.dashboard.views.both_timelines import draw_both
 from musetrace.errors import AnalysisError
 from musetrace.store import Run, open_run
 
@@ -80,7 +81,9 @@ def test_an_empty_run_says_why_there_is_nothing(empty_path: Path) -> None:
     empty = open_run(empty_path)
     assert "Nothing was stamped" in sentence_in(op_view.draw_ops(empty, Scope(), "light")[0])
     runs = OpenRuns([empty])
-    assert op_view.layout(runs, runs.ref(0), {}).fields == {"kind": "all", "rank": "all", "step": "all"}
+    assert op_view.layout(runs, runs.ref(0), {}).fields == {
+        "kind": "all", "rank": "all", "step": "all", "beside": "none",
+    }  # fmt: skip
 
 
 def test_the_note_counts_spans_below_the_tick(tmp_path: Path) -> None:
@@ -100,3 +103,32 @@ def test_the_note_counts_what_is_left_out(tmp_path: Path) -> None:
     """
     run = open_run(build_run_from_text(tmp_path, text, blocks=2))
     assert "1 flagged span left out" in op_view.draw_ops(run, SLIDING, "light")[1]
+
+
+def test_a_second_run_can_stand_below_and_nothing_else_can(decode: Run, tiny_path: Path) -> None:
+    runs = OpenRuns([decode, open_run(tiny_path)])
+    for text, beside in (("1", "1"), ("0", "none"), ("2", "none"), ("", "none"), ("<b>", "none")):
+        page = op_view.layout(runs, runs.ref(0), {"beside": text})
+        assert (page.fields["beside"], page.defaults["beside"]) == (beside, "none")
+    assert op_view.layout(runs, runs.ref(1), {"beside": "0"}).fields["beside"] == "0"
+
+
+def test_two_runs_stand_one_above_the_other_on_one_axis(decode: Run, tiny_path: Path) -> None:
+    runs = OpenRuns([decode, open_run(tiny_path)])
+    refs = (runs.ref(0), runs.ref(1))
+    figure, _ = draw_both(runs, refs, SLIDING, "light")
+    alone, _ = op_view.draw_ops(decode, SLIDING, "light")
+    below, _ = op_view.draw_ops(open_run(tiny_path), SLIDING, "light")
+    assert figure.layout.yaxis.ticktext == alone.layout.yaxis.ticktext + below.layout.yaxis.ticktext
+    assert figure.layout.xaxis.range[1] == max(one.layout.xaxis.range[1] for one in (alone, below))
+    titles = [mark.text for mark in figure.layout.annotations if mark.xref == "paper"]
+    assert [title[:6] for title in titles] == ["<b>A: ", "<b>B: "]
+
+
+def test_a_scope_that_the_second_run_does_not_have_is_said_of_it(decode: Run, tiny_path: Path) -> None:
+    runs = OpenRuns([decode, open_run(tiny_path)])
+    refs = (runs.ref(0), runs.ref(1))
+    figure, notes = draw_both(runs, refs, Scope("global"), "light")
+    assert sentence_in(figure).startswith("B, ")
+    assert "no launch of kind 'global'" in sentence_in(figure)
+    assert notes == []

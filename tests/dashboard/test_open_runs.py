@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +109,37 @@ def test_few_answers_are_kept(decode: Run) -> None:
     assert made == [*range(100), 0]
 
 
+def test_who_asks_for_what_is_being_made_waits_for_it_and_a_failure_is_nobody_elses(decode: Run) -> None:
+    runs, made = OpenRuns([decode]), []
+    begun, go = threading.Event(), threading.Event()
+
+    def make(_: object) -> str:
+        made.append("made")
+        begun.set()
+        assert go.wait(10)
+        return "answer"
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(runs.kept, RunRef(0), "key", make)
+        assert begun.wait(10)
+        second = threads.submit(runs.kept, RunRef(0), "key", make)
+        # Something else is answered meanwhile.
+        assert runs.kept(RunRef(0), "other", lambda _: "at once") == "at once"
+        go.set()
+        assert (first.result(10), second.result(10)) == ("answer", "answer")
+    assert made == ["made"]
+    with pytest.raises(ZeroDivisionError):
+        runs.kept(RunRef(0), "fails", lambda _: 1 / 0)
+    assert runs.kept(RunRef(0), "fails", lambda _: "now it works") == "now it works"
+
+
 def test_an_address_shows_its_view_of_its_run(decode: Run, tiny_path: Path) -> None:
     runs = OpenRuns([decode, open_run(tiny_path)])
     _, links, _, picked, ref, shown, poll = router.show(runs, VIEWS, "/ops", "?run=1&kind=nope")
     assert (picked, ref, poll) == ("1", {"index": 1, "version": 0}, POLL_MS)
-    assert shown["fields"] == shown["defaults"] == {"kind": "sliding", "rank": "all", "step": "all"}
+    assert shown["fields"] == shown["defaults"] == {
+        "kind": "sliding", "rank": "all", "step": "all", "beside": "none",
+    }  # fmt: skip
     assert [link.href for link in links] == [f"/{view.name}?run=1" for view in VIEWS]
     assert [link.className for link in links].count("here") == 1
     assert router.find(VIEWS, "/nope") is router.find(VIEWS, "/") is VIEWS[0]

@@ -10,6 +10,7 @@ import pytest
 from clients import OWN
 from flask.testing import FlaskClient
 
+from musetrace import analysis
 from musetrace.dashboard import create_app
 from musetrace.dashboard.api.tables import QUESTIONS
 from musetrace.dashboard.open_runs import OpenRuns
@@ -34,6 +35,17 @@ def test_every_table_can_be_taken_as_csv_and_arrow(client: FlaskClient, decode: 
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_integer(column.type):
             assert [row[name] for row in rows] == ["" if v is None else str(v) for v in column.to_pylist()]
+
+
+def test_a_path_of_steps_and_a_what_if_are_those_of_the_view(client: FlaskClient, decode: Run) -> None:
+    def taken(question: str, query: str) -> pa.Table:
+        answer = client.get(f"/api/table/{question}.arrow?kind=sliding&{query}", headers=OWN)
+        return pa.ipc.open_file(answer.data).read_all()
+
+    assert taken("critical_path", "of=step").equals(analysis.critical_path(decode, whole_steps=True).parts)
+    changes = ["gemm2=-10%", "stop3=gone"]
+    together = analysis.what_if(decode, changes, together=True, layer_kind="sliding")
+    assert taken("what_if", "what=gemm2%3D-10%25%2Cstop3%3Dgone").equals(together)
 
 
 def test_a_table_that_there_is_not_is_refused(client: FlaskClient) -> None:

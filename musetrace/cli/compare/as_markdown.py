@@ -14,6 +14,7 @@ from musetrace.cli.compare.sentences import (
     count_sentence,
     limit_sentence,
     observed_sentences,
+    only_sentence,
     outputs_sentence,
     rule_sentence,
     saved_sentence,
@@ -43,7 +44,7 @@ def markdown(a: str, b: str, found: Comparison, limit: Limit | None) -> str:
     blocks.append("busy time by op and idle time by cause, means per block and launch" if parts else "")
     blocks.append(_table(parts, {"launch": "launch", "in": "a block in", "for": "for", **several}))
     blocks.append(_listed([saved_sentence(row) for row in found.saved.to_pylist()]))
-    blocks.append(_listed([_only_sentence(row) for row in found.only.to_pylist()]))
+    blocks.append(_listed([only_sentence(row) for row in found.only.to_pylist()]))
     blocks.append(plain_text(rule_sentence(found)))
     return "\n\n".join(filter(None, blocks)) + "\n"
 
@@ -56,11 +57,6 @@ def _most_words(row: dict[str, Any]) -> str:
     if row.get("most_rank") is None:
         return NOTHING
     return f"rank {row['most_rank']}: {us(row['most_difference_ns'], _DECIMALS)} us"
-
-
-def _only_sentence(row: dict[str, Any]) -> str:
-    name = f"{row['launch']} {row['op']} {row['kind']}"
-    return f"only in {row['run'].upper()}: {name}, {us(row['time_ns'], _DECIMALS)} us"
 
 
 def _table(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:

@@ -86,6 +86,12 @@ def outputs_sentence(of: Outputs) -> str:
     return f"differ in {unlike} of {steps}, first in step {of.first_unlike}"
 
 
+def only_sentence(row: dict[str, Any]) -> str:
+    """An op that one run does not have."""
+    name = f"{row['launch']} {row['op']} {row['kind']}"
+    return f"only in {row['run'].upper()}: {name}, {us(row['time_ns'], _DECIMALS)} us"
+
+
 def limit_sentence(found: Comparison, limit: Limit) -> str:
     """What passed the limit."""
     said = []

@@ -1,0 +1,118 @@
+"""What happens when runs or a kind of launch are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dash import Dash, Input, Output, html, no_update
+
+from musetrace.cli.compare.sentences import count_sentence
+from musetrace.dashboard import ids
+from musetrace.dashboard.api.tables import COMPARISONS
+from musetrace.dashboard.failure import or_sentence
+from musetrace.dashboard.open_runs import OpenRuns
+from musetrace.dashboard.pair import Pair, compared, usual_kind
+from musetrace.dashboard.scope import ALL, Scope
+from musetrace.dashboard.views.both_timelines import draw_both
+from musetrace.dashboard.views.compare_view import compare_ids as at
+from musetrace.dashboard.views.compare_view.compare_figures import (
+    FOREST_READING,
+    PAIRS_READING,
+    draw_idle,
+    draw_ops,
+    draw_times,
+)
+from musetrace.dashboard.views.compare_view.compare_words import (
+    head_parts,
+    only_parts,
+    rule_parts,
+    saved_parts,
+    stamp_parts,
+)
+from musetrace.dashboard.views.compare_view.compared_tables import (
+    TIME_COLUMNS,
+    block_columns,
+    op_columns,
+    parts_of_blocks,
+    time_rows,
+    with_numbers,
+)
+from musetrace.dashboard.views.grid import grid
+from musetrace.dashboard.views.parts import table_links
+
+_PAIR = tuple(Input(ids.field(name), "value") for name in ("a", "b", "kind"))
+# What says something, beside the figures.
+_TEXTS = (at.SAYS, at.STAMPS, at.TIME_ROWS, at.OP_NOTE, at.OP_ROWS, at.SAVED, at.BLOCK_ROWS, at.FILES)
+_FIGURES = (at.TIMES, at.OPS, at.IDLE)
+
+
+def register(app: Dash, runs: OpenRuns) -> None:
+    """Connect the pickers with all that is shown."""
+
+    @app.callback(
+        *(Output(name, "children") for name in _TEXTS),
+        *(Output(name, "figure") for name in _FIGURES),
+        Output(at.CONTENT, "hidden"),
+        Input(ids.RUN, "data"),
+        *_PAIR,
+        Input(ids.THEME, "data"),
+    )
+    def on_pair(_: object, a: str, b: str, kind: str, theme_name: str) -> tuple[Any, ...]:
+        shown = compare_parts(runs, Pair.of(runs, a, b), kind, theme_name)
+        return *(shown.get(name, no_update) for name in (*_TEXTS, *_FIGURES)), at.TIMES not in shown
+
+    @app.callback(
+        Output(at.LINES, "figure"),
+        Output(at.LINES_NOTE, "children"),
+        Input(ids.RUN, "data"),
+        *_PAIR,
+        Input(ids.THEME, "data"),
+    )
+    def on_lines(_: object, a: str, b: str, kind: str, theme_name: str) -> tuple[Any, str]:
+        pair = Pair.of(runs, a, b)
+        drawn = or_sentence(lambda: usual_kind(runs, pair), lambda _: ALL) if kind == ALL else kind
+        figure, notes = draw_both(runs, pair.refs(runs), Scope(drawn), theme_name)
+        words = "all kinds of launch" if drawn == ALL else f"launches of kind {drawn}"
+        return figure, "; ".join([f"{words}, of all steps and ranks of each run", *notes])
+
+
+def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Mapping[str, Any]:
+    """All that a comparison shows, by id; only a sentence where the runs cannot be compared."""
+
+    def make() -> Mapping[str, Any]:
+        found = compared(runs, pair, kind)
+        run_a, run_b = (runs.run(ref) for ref in pair.refs(runs))
+        ops, more_ops = draw_ops(found, theme_name)
+        idle, more_idle = draw_idle(found, theme_name)
+        idle_note = "; ".join(filter(None, [PAIRS_READING, more_idle]))
+        op_rows = with_numbers(found.ops.to_pylist(), "launch", "op", "kind")
+        parts = with_numbers(parts_of_blocks(found), "launch", "in", "for")
+        times = with_numbers(time_rows(found), "what", "of")
+        return {
+            at.SAYS: head_parts(found),
+            at.STAMPS: stamp_parts(run_a, run_b, found),
+            at.TIME_ROWS: [grid("compare-time-grid", TIME_COLUMNS, times), rule_parts(found)],
+            at.OP_NOTE: "; ".join(filter(None, [count_sentence(found), more_ops, FOREST_READING])),
+            at.OP_ROWS: [grid("compare-op-grid", op_columns(found), op_rows), *only_parts(found)],
+            at.SAVED: [*saved_parts(found), html.P(idle_note, className="note")],
+            at.BLOCK_ROWS: grid("compare-block-grid", block_columns(found), parts),
+            at.FILES: file_links(pair, kind),
+            at.TIMES: draw_times(found, theme_name),
+            at.OPS: ops,
+            at.IDLE: idle,
+        }
+
+    def refused(sentence: str) -> Mapping[str, Any]:
+        return {at.SAYS: html.P(sentence, className="sentence"), at.FILES: []}
+
+    return or_sentence(make, refused)
+
+
+def file_links(pair: Pair, kind: str) -> list[Any]:
+    """Every table of the comparison."""
+    fields = {"a": str(pair.a), "b": str(pair.b), "kind": kind}
+    return [
+        html.Span([f"{name} ", *table_links(question, fields)], className="files")
+        for question, name in COMPARISONS.items()
+    ]

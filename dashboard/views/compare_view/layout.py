@@ -1,0 +1,59 @@
+"""The page of the view, empty: callbacks fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dash import dcc, html
+
+from musetrace.dashboard.address import address
+from musetrace.dashboard.open_runs import OpenRuns, RunRef
+from musetrace.dashboard.pair import Pair, chosen_kind, shared_kinds
+from musetrace.dashboard.scope import ALL, Option
+from musetrace.dashboard.views.compare_view import compare_ids as at
+from musetrace.dashboard.views.parts import graph, picker, section
+from musetrace.dashboard.views.view import Page
+
+ONE_RUN = (
+    "One run is open, and it takes two to compare: start musetrace view A B, with the folders of both runs."
+)
+
+_BUSY = "Comparing. The first time, all spans of both runs are read."
+
+
+def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
+    """The pickers of two runs and a kind of launch, and what differs; one sentence where one run is open."""
+    if len(runs.names) == 1:
+        return Page(html.P(ONE_RUN, className="sentence"))
+    pair = Pair.of(runs, query.get("a"), query.get("b"))
+    kind = chosen_kind(runs, pair, query)
+    names = [Option(str(place), name) for place, name in enumerate(runs.names)]
+    kinds = [Option(ALL, "all kinds"), *(Option(one, one) for one in shared_kinds(runs, pair))]
+    fields = {"a": str(pair.a), "b": str(pair.b), "kind": kind}
+    pickers = [
+        picker("a", "A", names, fields["a"]),
+        picker("b", "B, may be faster or slower", names, fields["b"]),
+        picker("kind", "layer kind", kinds, kind),
+    ]
+    swapped: dict[str, str | int] = {"a": pair.b, "b": pair.a, **({} if kind == ALL else {"kind": kind})}
+    swap = dcc.Link("swap A and B", href=address("compare", ref.index, **swapped), className="download")
+    below = [html.Span(id=at.FILES), swap]
+    body = [
+        section(
+            "Compare", pickers, [html.Div(_BUSY, id=at.SAYS)], html.Div(below, className="compare-links")
+        ),
+        html.Div(_content(), id=at.CONTENT, hidden=True),
+    ]
+    return Page(html.Div(body), fields, {"a": "0", "b": "1", "kind": ALL})
+
+
+def _content() -> list[Any]:
+    return [
+        section("Steps and launches", [], [html.Div(id=at.STAMPS, className="said")], graph(at.TIMES),
+                html.Div(id=at.TIME_ROWS)),
+        section("Ops", [], [html.P(id=at.OP_NOTE, className="note")], graph(at.OPS), html.Div(id=at.OP_ROWS)),
+        section("Idle time by cause", [], [html.Div(id=at.SAVED, className="said")], graph(at.IDLE),
+                html.Div(id=at.BLOCK_ROWS)),
+        section("Both op timelines", [], [html.P(id=at.LINES_NOTE, className="note")], graph(at.LINES)),
+    ]  # fmt: skip
