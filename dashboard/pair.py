@@ -11,6 +11,7 @@ from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import ALL, ScopeChoices
+from musetrace.errors import AnalysisError
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ def compared(runs: OpenRuns, pair: Pair, kind: str) -> Comparison:
         AnalysisError: the runs cannot be compared.
     """
     ref_a, ref_b = pair.refs(runs)
+    if ref_a == ref_b:
+        raise AnalysisError(f"A and B are both {runs.names[pair.a]}: choose another run for one of them")
 
     def compare(a: RecordedRun) -> Comparison:
         b = runs.run(ref_b)

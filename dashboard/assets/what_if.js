@@ -12,6 +12,11 @@
     let waiting = null;
     let rest = 0;
 
+    window.musetrace.keys("#what-levers", [
+        ["\u2190 \u2192", "move a lever by 1 % of the op's time"],
+        ["Home, End", "no time, twice its time"],
+    ]);
+
     function ask(text) {
         askedAt = performance.now();
         waiting = null;

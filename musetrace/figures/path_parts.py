@@ -41,7 +41,7 @@ def path_parts_figure(parts: pa.Table, name_of: NameOf, theme_name: str, each: s
     places = {bar["name"]: place for place, bar in enumerate(bars)}
     traces = [_kind_trace(kind, segments, places, look, each) for kind in kinds]
     figure = go.Figure([*traces, _amounts(bars, look)])
-    longest = max((bar["mean_ns"] for bar in bars), default=1) / US
+    longest = max((bar["mean_ns"] + (bar["uncertainty_ns"] or 0) for bar in bars), default=1) / US
     figure.update_layout(
         template=template(theme_name),
         barmode="overlay",

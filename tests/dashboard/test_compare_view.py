@@ -106,6 +106,11 @@ def test_runs_that_cannot_be_compared_are_one_sentence_and_nothing_is_drawn(
     assert set(parts) == {at.SAYS, at.FILES}
 
 
+def test_a_run_is_not_compared_with_itself(runs: OpenRuns) -> None:
+    parts = shown(runs, Pair(1, 1))
+    assert text_of(parts[at.SAYS]) == "A and B are both after: choose another run for one of them"
+
+
 def test_one_run_alone_says_how_to_open_two(runs: OpenRuns) -> None:
     alone = OpenRuns([runs.run(runs.ref(0))])
     page = layout(alone, alone.ref(0), {"a": "0", "b": "1"})

@@ -49,6 +49,8 @@ def then_us(page: Page) -> str:
 def expected(decode: Run, *changes: str) -> str:
     (row,) = analysis.what_if(decode, changes, together=True, layer_kind="sliding").to_pylist()
     old, new = (f"{row[name] / 1000:,.2f}" for name in ("length_mean_ns", "new_mean_ns"))
+    if not changes:
+        return f"{old} \N{MICRO SIGN}s"
     return f"{old} \N{RIGHTWARDS ARROW} {new} \N{MICRO SIGN}s"
 
 

@@ -73,6 +73,7 @@ def test_segments_of_an_op_follow_each_other_and_the_largest_op_is_first(theme: 
         ["5.00", "50.0", "%"], ["2.00", "20.0", "%"], ["1.95", "19.5", "%"], ["1.05", "10.5", "%"],
     ]  # fmt: skip
     assert list(amounts.x) == pytest.approx([5.032, 2.096, 1.982, 1.082])
+    assert figure.layout.xaxis.range[1] > 5.032, "what is outside of the axis is not drawn"
     assert list(amounts.error_x.arrayminus) == pytest.approx([0.064, 0.192, 0.064, 0.064])
 
 

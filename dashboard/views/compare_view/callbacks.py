@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dash import Dash, Input, Output, html, no_update
+from dash import Dash, Input, Output, html
 
 from musetrace.cli.compare.sentences import count_sentence
 from musetrace.dashboard import ids
@@ -40,6 +40,7 @@ from musetrace.dashboard.views.compare_view.compared_tables import (
 )
 from musetrace.dashboard.views.grid import grid
 from musetrace.dashboard.views.parts import table_links
+from musetrace.figures.blank import sentence_figure
 
 _PAIR = tuple(Input(ids.field(name), "value") for name in ("a", "b", "kind"))
 # What says something, beside the figures.
@@ -60,7 +61,8 @@ def register(app: Dash, runs: OpenRuns) -> None:
     )
     def on_pair(_: object, a: str, b: str, kind: str, theme_name: str) -> tuple[Any, ...]:
         shown = compare_parts(runs, Pair.of(runs, a, b), kind, theme_name)
-        return *(shown.get(name, no_update) for name in (*_TEXTS, *_FIGURES)), at.TIMES not in shown
+        blank = dict.fromkeys(_FIGURES, sentence_figure("", theme_name))
+        return *({**blank, **shown}.get(name) for name in (*_TEXTS, *_FIGURES)), at.TIMES not in shown
 
     @app.callback(
         Output(at.LINES, "figure"),

@@ -10,7 +10,7 @@ from dash import dcc, html
 from musetrace.dashboard.address import address
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.pair import Pair, chosen_kind, shared_kinds
-from musetrace.dashboard.scope import ALL, Option
+from musetrace.dashboard.scope import ALL, Option, ScopeChoices
 from musetrace.dashboard.views.compare_view import compare_ids as at
 from musetrace.dashboard.views.parts import graph, picker, section
 from musetrace.dashboard.views.view import Page
@@ -29,12 +29,16 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
     pair = Pair.of(runs, query.get("a"), query.get("b"))
     kind = chosen_kind(runs, pair, query)
     names = [Option(str(place), name) for place, name in enumerate(runs.names)]
-    kinds = [Option(ALL, "all kinds"), *(Option(one, one) for one in shared_kinds(runs, pair))]
+    has_kernels = runs.kept(pair.refs(runs)[0], ScopeChoices, ScopeChoices).has_kernels
+    kinds = [
+        Option(ALL, "all kernels" if has_kernels else "all kinds"),
+        *(Option(one, one) for one in shared_kinds(runs, pair)),
+    ]
     fields = {"a": str(pair.a), "b": str(pair.b), "kind": kind}
     pickers = [
         picker("a", "A", names, fields["a"]),
         picker("b", "B, may be faster or slower", names, fields["b"]),
-        picker("kind", "layer kind", kinds, kind),
+        picker("kind", "kernel" if has_kernels else "layer kind", kinds, kind),
     ]
     swapped: dict[str, str | int] = {"a": pair.b, "b": pair.a, **({} if kind == ALL else {"kind": kind})}
     swap = dcc.Link("swap A and B", href=address("compare", ref.index, **swapped), className="download")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import plotly.graph_objects as go
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, html
 
 from musetrace.dashboard import ids
 from musetrace.dashboard.failure import or_sentence
@@ -60,7 +60,16 @@ def _register_path(app: Dash, runs: OpenRuns) -> None:
     ) -> tuple[go.Figure, str, Any, list[Any]]:
         where, scope = RunRef.of(ref), Scope(kind, rank, step)
         figure, note, rows = draw_parts(runs, where, scope, of, theme_name)
-        return figure, note, grid(at.EDGE_ROWS, EDGE_COLUMNS, rows), downloads("critical_path", where, scope)
+        return figure, note, grid(at.EDGE_ROWS, EDGE_COLUMNS, rows), file_links(where, scope, of)
+
+
+def file_links(ref: RunRef, scope: Scope, of: str) -> list[Any]:
+    """The tables of the view."""
+    names = {"critical_path": "path", "critical_edges": "ways", "what_ifs": "what-ifs"}
+    return [
+        html.Span([f"{name} ", *downloads(question, ref, scope, of=of)], className="files")
+        for question, name in names.items()
+    ]
 
 
 def _register_launch(app: Dash, runs: OpenRuns) -> None:

@@ -32,8 +32,8 @@ HINT = "Click a stretch to see its span."
 EDGE_COLUMNS = (
     Column("from", "way from"),
     Column("to", "to"),
-    Column("how", "how", width=78),
-    Column("n", "n", 0, 54, "how often paths take it"),
+    Column("how", "how", width=88),
+    Column("n", "n", 0, 50, "how often paths take it"),
     Column("p50_us", "p50, \N{MICRO SIGN}s", 2, 92, "from the end of the cause to what it caused"),
     Column("off_ns", "\N{PLUS-MINUS SIGN} ns", 0, 68, "what the clock leaves open in p50"),
     Column("total_us", "all, \N{MICRO SIGN}s", 1, 80, "of all paths that are looked at"),

@@ -83,14 +83,18 @@ def draw_what_if(
 
 def result_parts(row: Mapping[str, Any]) -> list[Any]:
     """The result in words: the launch, and a step of such launches."""
-    then = us(row["new_mean_ns"], _DECIMALS)
-    lines = [
-        html.B([us(row["length_mean_ns"], _DECIMALS), " \N{RIGHTWARDS ARROW} ", then, " \N{MICRO SIGN}s"]),
-        html.Span(_saved_words(row, "saved_mean", "a launch") + _share_words(row), className="what-saved"),
-        html.Span(_saved_words(row, "saved_step", "a step"), title="if its launches follow each other"),
-    ]
-    shown = lines if row["how"] != "unchanged" else lines[:1]
-    return [html.Div(shown, className="what-line"), html.P(replayed_words(row), className="note")]
+    length, then = us(row["length_mean_ns"], _DECIMALS), us(row["new_mean_ns"], _DECIMALS)
+    if row["how"] == "unchanged":
+        lines = [html.B(f"{length} \N{MICRO SIGN}s"), html.Span("a launch, as recorded")]
+    else:
+        saved = _saved_words(row, "saved_mean", "a launch") + _share_words(row)
+        of_step = _saved_words(row, "saved_step", "a step")
+        lines = [
+            html.B(f"{length} \N{RIGHTWARDS ARROW} {then} \N{MICRO SIGN}s"),
+            html.Span(saved),
+            html.Span(of_step, title="if its launches follow each other"),
+        ]
+    return [html.Div(lines, className="what-line"), html.P(replayed_words(row), className="note")]
 
 
 def _share_words(row: Mapping[str, Any]) -> str:
