@@ -103,7 +103,8 @@ def test_runs_that_cannot_be_compared_are_one_sentence_and_nothing_is_drawn(
     other = open_run(build(tmp_path / "other", kind="global"))
     parts = shown(OpenRuns([runs.run(runs.ref(0)), other]))
     assert "no kind of launch in common: A has sliding, B has global" in text_of(parts[at.SAYS])
-    assert set(parts) == {at.SAYS, at.FILES}
+    assert set(parts) == {at.SAYS, at.FILES}, "all else stays unseen"
+    assert set(shown(runs)) > {at.CONTENT, at.OF_SPANS}
 
 
 def test_a_run_is_not_compared_with_itself(runs: OpenRuns) -> None:
@@ -150,6 +151,7 @@ def test_stamps_on_against_off_tell_what_stamps_cost_and_that_outputs_are_equal(
         cost = sign * host["difference_ns"]
         assert 800 <= cost <= 1_200, "a launch with stamps computes 1 us longer"
         assert f"{cost / 1000:.2f} \N{MICRO SIGN}s of a step" in said
+        assert (parts[at.CONTENT], parts[at.OF_SPANS]) == ("", "unseen")
         assert "has no spans: only times of steps and launches are compared" in text_of(parts[at.SAYS])
 
 

@@ -134,6 +134,9 @@ def test_two_runs_are_compared_whatever_their_names_are(
         assert {HOSTILE[0], HOSTILE[1]} & set(names)
         assert any("<" in tick for tick in visit.ticks("compare-ops"))
         assert page.locator("#view img, #view b a, #view svg a").count() == 0
+        for graph in ("compare-times", "compare-ops", "compare-idle", "compare-lines"):
+            drawn = page.locator(f"#{graph} .js-plotly-plot").evaluate("(plot) => plot.clientHeight")
+            assert drawn > 70, f"{graph} has its height"
         page.locator("text=swap A and B").click()
         page.wait_for_function("() => location.search.includes('a=1')")
         visit.settle()

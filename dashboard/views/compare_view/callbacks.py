@@ -46,6 +46,8 @@ _PAIR = tuple(Input(ids.field(name), "value") for name in ("a", "b", "kind"))
 # What says something, beside the figures.
 _TEXTS = (at.SAYS, at.STAMPS, at.TIME_ROWS, at.OP_NOTE, at.OP_ROWS, at.SAVED, at.BLOCK_ROWS, at.FILES)
 _FIGURES = (at.TIMES, at.OPS, at.IDLE)
+# Where there is nothing to show. A graph that is not displayed at all would be drawn without a size.
+UNSEEN = {at.CONTENT: "unseen", at.OF_SPANS: "unseen"}
 
 
 def register(app: Dash, runs: OpenRuns) -> None:
@@ -54,7 +56,8 @@ def register(app: Dash, runs: OpenRuns) -> None:
     @app.callback(
         *(Output(name, "children") for name in _TEXTS),
         *(Output(name, "figure") for name in _FIGURES),
-        Output(at.CONTENT, "hidden"),
+        Output(at.CONTENT, "className"),
+        Output(at.OF_SPANS, "className"),
         Input(ids.RUN, "data"),
         *_PAIR,
         Input(ids.THEME, "data"),
@@ -62,7 +65,7 @@ def register(app: Dash, runs: OpenRuns) -> None:
     def on_pair(_: object, a: str, b: str, kind: str, theme_name: str) -> tuple[Any, ...]:
         shown = compare_parts(runs, Pair.of(runs, a, b), kind, theme_name)
         blank = dict.fromkeys(_FIGURES, sentence_figure("", theme_name))
-        return *({**blank, **shown}.get(name) for name in (*_TEXTS, *_FIGURES)), at.TIMES not in shown
+        return tuple({**blank, **UNSEEN, **shown}.get(name) for name in (*_TEXTS, *_FIGURES, *UNSEEN))
 
     @app.callback(
         Output(at.LINES, "figure"),
@@ -103,6 +106,8 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
             at.TIMES: draw_times(found, theme_name),
             at.OPS: ops,
             at.IDLE: idle,
+            at.CONTENT: "",
+            at.OF_SPANS: "" if found.ops.num_rows else "unseen",
         }
 
     def refused(sentence: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SAYS, CONTENT, FILES = "compare-says", "compare-content", "compare-files"
+OF_SPANS = "compare-of-spans"  # what needs spans in both runs
 TIMES, TIME_ROWS = "compare-times", "compare-time-rows"
 OPS, OP_ROWS, OP_NOTE = "compare-ops", "compare-op-rows", "compare-op-note"
 IDLE, BLOCK_ROWS, SAVED = "compare-idle", "compare-block-rows", "compare-saved"

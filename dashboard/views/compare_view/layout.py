@@ -47,15 +47,22 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
         section(
             "Compare", pickers, [html.Div(_BUSY, id=at.SAYS)], html.Div(below, className="compare-links")
         ),
-        html.Div(_content(), id=at.CONTENT, hidden=True),
+        html.Div(_content(), id=at.CONTENT, className="unseen"),
     ]
     return Page(html.Div(body), fields, {"a": "0", "b": "1", "kind": ALL})
 
 
 def _content() -> list[Any]:
+    spans = html.Div(_of_spans(), id=at.OF_SPANS, className="unseen")
     return [
         section("Steps and launches", [], [html.Div(id=at.STAMPS, className="said")], graph(at.TIMES),
                 html.Div(id=at.TIME_ROWS)),
+        spans,
+    ]  # fmt: skip
+
+
+def _of_spans() -> list[Any]:
+    return [
         section("Ops", [], [html.P(id=at.OP_NOTE, className="note")], graph(at.OPS), html.Div(id=at.OP_ROWS)),
         section("Idle time by cause", [], [html.Div(id=at.SAVED, className="said")], graph(at.IDLE),
                 html.Div(id=at.BLOCK_ROWS)),
