@@ -60,6 +60,7 @@ def grid(
     options: dict[str, Any] = {
         "domLayout": "autoHeight" if len(rows) <= _MOST_ROWS_AT_ONCE else "normal",
         "rowHeight": 28,
+        "rowBuffer": 2,
         "headerHeight": 30,
         "suppressCellFocus": False,
         "suppressDragLeaveHidesColumns": True,
