@@ -8,6 +8,7 @@
     const REST_MS = 400; // so long after the last move the address says it, once
     const GIVE_UP_MS = 4000; // an answer that takes longer is waited for no more
 
+    let asked = null;
     let askedAt = 0;
     let waiting = null;
     let rest = 0;
@@ -18,6 +19,7 @@
     ]);
 
     function ask(text) {
+        asked = text;
         askedAt = performance.now();
         waiting = null;
         window.dash_clientside.set_props(LIVE, { data: text });
@@ -36,6 +38,9 @@
             }
         }, REST_MS);
     }
+
+    // Whoever goes back means what was there, not what was about to be written.
+    window.addEventListener("popstate", () => clearTimeout(rest));
 
     function percentOf(value) {
         const number = Number(value);
@@ -96,9 +101,11 @@
             return [values.map((value, place) => (place === at ? Number(row.to) : value)), gone.map(() => keep), keep];
         },
 
-        done: function () {
+        done: function (answered) {
             askedAt = 0;
-            if (waiting !== null) {
+            if (answered !== asked) {
+                waiting = null; // it was asked on a page that is gone
+            } else if (waiting !== null) {
                 ask(waiting);
             }
         },
