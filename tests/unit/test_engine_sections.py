@@ -17,8 +17,9 @@ from musetrace.cli.output import Screen
 from musetrace.cli.report.as_text import block_lines
 from musetrace.cli.report.document import Block
 from musetrace.cli.report.overlap_section import over_time_lines, overlap_blocks
-from musetrace.cli.report.roofline_section import known_bytes, no_bytes_sentence, roofline_blocks
+from musetrace.cli.report.roofline_section import no_bytes_sentence, roofline_blocks
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
+from musetrace.known_bytes import known_bytes
 from musetrace.store.index import keep_probe
 from tests.unit.attached_run import GEMM
 from tests.unit.fake_run import FakeRun, Launch, Span

@@ -26,7 +26,7 @@ from musetrace.cli.report.findings_section import finding_blocks, named_causes
 from musetrace.cli.report.gap_sections import idle_blocks, wait_blocks
 from musetrace.cli.report.overlap_section import overlap_blocks
 from musetrace.cli.report.pictures import causes_picture, launch_picture, path_picture, timeline_picture
-from musetrace.cli.report.roofline_section import known_bytes, no_bytes_sentence, roofline_blocks
+from musetrace.cli.report.roofline_section import no_bytes_sentence, roofline_blocks
 from musetrace.cli.report.section_names import SECTION_NAMES
 from musetrace.cli.report.step_section import (
     LEAST_SPREAD,
@@ -44,6 +44,7 @@ from musetrace.cli.report.time_sections import (
     step_blocks,
     stop_blocks,
 )
+from musetrace.known_bytes import known_bytes
 
 Show = Callable[[Answers, Screen], list[Section]]
 

@@ -12,23 +12,10 @@ from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, Rows, longest
-from musetrace.job_bytes import RunBytes
-from musetrace.store import Run
 
 _SHOWN_PARTS = ("launch", "phase", "op")
 _MILLI = 1000
 _WHOLE_FROM_GB_S = 10
-
-
-def known_bytes(run: Run) -> RunBytes:
-    """What the run says of its jobs' bytes; of older runs of the built-in model what it describes."""
-    declared = RunBytes.of_manifest(run.manifest)
-    if declared.launches:
-        return declared
-    from musetrace.muse.job_bytes import bytes_of_older_run
-
-    older = bytes_of_older_run(run.manifest)
-    return older if older.launches else declared
 
 
 def roofline_blocks(table: pa.Table, screen: Screen) -> list[Block]:
