@@ -92,6 +92,8 @@ def _add_blocks(stop: int, sends: Sends, state: State, tick: int | None) -> None
     before_ns = latest_ns[launch] - sends.last_ns[launch, block]
     state.add("early", stop, rank, before_ns)
     state.add_launches("early", stop, rank, launch_id[launch])
+    state.add("block_early", stop, rank, block, sums=before_ns)
+    state.add("block_arrived", stop, rank, block)
     if tick is None:
         return
     may_be_last = np.zeros_like(here)
@@ -180,4 +182,4 @@ def _last_blocks(last: ValueCounts | None, tied: int, launches: int, tick: int |
     }
 
 
-ARRIVALS = Question("arrivals", 1, _accumulate, _finish, all_ranks=True)
+ARRIVALS = Question("arrivals", 2, _accumulate, _finish, all_ranks=True)
