@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import pytest
-from builders import build_run_from_text
-from decode_run import LAYER, build_decode_run
+from builders import JournalBuilder, build_run_from_text
+from decode_run import LAYER, SCHEDULES, build_decode_run, write_step
 
 from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
+from musetrace.store.index import keep_probe
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -32,6 +35,18 @@ TINY = """
 r0 s0 l0 layer=0 sliding b0 w0 attention_load_k  1000000000 1000123457
 r0 s0 l0 layer=0 sliding b0 w4 attention_compute 1000123461 1001234567
 r0 s0 l0 layer=0 sliding b0 w4 stop1_wait_ranks  1001234577 1001300011
+"""
+
+SHORT = """
+r0 s0 l0 layer=0 sliding b0 w4 attention_compute 1000000000 1000001000
+r0 s0 l1 layer=1 sliding b0 w4 attention_compute 1000002000 1000003000
+"""
+
+PARTS = """
+r0 s0 l0 layer=-1 draft_layer b0 w4 attention_compute 1000000000 1000004000
+r0 s0 l1 layer=-1 draft_head  b0 w4 attention_compute 1000005000 1000009000
+r0 s0 l2 layer=0  sliding     b0 w4 attention_compute 1000008000 1000020000
+r0 s0 l3 layer=-1 accept      b0 w4 attention_compute 1000021000 1000022000
 """
 
 
@@ -102,3 +117,64 @@ def hostile_op(ops: list[str], op: str) -> str:
 def empty_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recording ended before the first launch."""
     return build_decode_run(tmp_path_factory.mktemp("empty"), steps=0, end=False)
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_path: Path) -> Run:
+    return open_run(tiny_path)
+
+
+@pytest.fixture(scope="session")
+def empty(empty_path: Path) -> Run:
+    return open_run(empty_path)
+
+
+@pytest.fixture(scope="session")
+def hostile(hostile_path: Path) -> Run:
+    return open_run(hostile_path)
+
+
+@pytest.fixture(scope="session")
+def coarse(coarse_path: Path) -> Run:
+    return open_run(coarse_path)
+
+
+@pytest.fixture(scope="session")
+def unstamped(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One step of two launches, recorded with stamps off."""
+    folder = tmp_path_factory.mktemp("unstamped")
+    return open_run(build_run_from_text(folder, SHORT, slot_bytes=0))
+
+
+@pytest.fixture(scope="session")
+def drafted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two draft kernels, a layer that begins before the second has ended, and a kernel that accepts."""
+    return open_run(build_run_from_text(tmp_path_factory.mktemp("drafted"), PARTS, blocks=1))
+
+
+@pytest.fixture(scope="session")
+def lossy(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One launch of four blocks, and one that was lost."""
+    table = JobTable.built_in()
+    journal = JournalBuilder(tmp_path_factory.mktemp("lossy"), table, blocks=4, slot_bytes=4)
+    write_step(journal, 0, [("entry", SCHEDULES["entry"])])
+    journal.loss(0, 1, 1)
+    journal.end()
+    return open_run(journal.folder)
+
+
+@pytest.fixture(scope="session")
+def gpu_slice(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The recording of a slice on an H200, with what was probed on it."""
+    folder = tmp_path_factory.mktemp("slice") / "run"
+    shutil.copytree(repository / "samples/recordings/slice-h200", folder)
+    keep_probe(folder, json.loads((repository / "samples/recordings/probe-h200.json").read_text()))
+    return open_run(folder)
+
+
+@pytest.fixture(scope="session")
+def two_ranks(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The recording of two ranks of a small model on one H200."""
+    folder = tmp_path_factory.mktemp("two") / "run"
+    shutil.copytree(repository / "samples/recordings/mini-h200-tp2", folder)
+    return open_run(folder)

@@ -1,0 +1,79 @@
+"""The stops between ranks: how long each rank waits there, how far apart blocks arrive, and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import pyarrow as pa
+
+from musetrace.figures.interval_rows import STRONG, Band, IntervalRow, interval_rows_figure
+from musetrace.figures.wording import US, exact_ns, plus_minus
+
+MOST_RANKS = 16
+Row = Mapping[str, Any]
+Keys = Sequence[tuple[str, int]]
+
+
+def wait_figure(table: pa.Table, keys: Keys, picked: str, theme_name: str) -> go.Figure:
+    """Of an answer of ``musetrace.analysis.stops``: the waits of each rank at each stop, in us."""
+    title = "\N{MICRO SIGN}s that a warp waits for ranks"
+    return interval_rows_figure(stop_rows(table, "wait", "n", keys, picked), title, theme_name)
+
+
+def spread_figure(table: pa.Table, keys: Keys, picked: str, theme_name: str) -> go.Figure:
+    """Of an answer of ``musetrace.analysis.arrivals``: from a rank's first block to its last, in us."""
+    title = "\N{MICRO SIGN}s from first block to last"
+    return interval_rows_figure(stop_rows(table, "spread", "n", keys, picked), title, theme_name)
+
+
+def lead_figure(table: pa.Table, keys: Keys, picked: str, error_ns: int, theme_name: str) -> go.Figure:
+    """Of the same: how long before the last rank each rank arrives, in us, with the band of the error."""
+    rows = stop_rows(table, "lead", "lead_n", keys, picked)
+    title = "\N{MICRO SIGN}s before the last rank"
+    return interval_rows_figure(rows, title, theme_name, band=error_band(error_ns))
+
+
+def error_band(error_ns: int) -> Band | None:
+    """Within what the ranks' clocks are off against each other; None for one clock."""
+    return Band(0.0, error_ns / US, "not resolvable: clocks") if error_ns else None
+
+
+def keys_of(*tables: pa.Table) -> list[tuple[str, int]]:
+    """The stops and ranks of some answers, of the first MOST_RANKS ranks: the rows of all pictures."""
+    every = dict.fromkeys((row["stop"], row["rank"]) for table in tables for row in table.to_pylist())
+    ranks = sorted({rank for _, rank in every})[:MOST_RANKS]
+    stops = dict.fromkeys(stop for stop, _ in every)
+    return [(stop, rank) for stop in stops for rank in ranks if (stop, rank) in every]
+
+
+def stop_rows(table: pa.Table, name: str, count: str, keys: Keys, picked: str) -> list[IntervalRow]:
+    """A row for each of ``keys``; those of the ``picked`` stop stand out."""
+    rows = {(row["stop"], row["rank"]): row for row in table.to_pylist()}
+    several = len({rank for _, rank in keys}) > 1
+    found, before = [], None
+    for stop, rank in keys:
+        opens, before = stop != before, stop
+        label = f"{stop}  r{rank}" if several and opens else f"r{rank}" if several else stop
+        kind = STRONG if stop == picked else "wait" if name == "wait" else "send"
+        row = rows.get((stop, rank))
+        if row is None:
+            found.append(IntervalRow(label, None, None, None, (), kind, opens, note="none", key=stop))
+        else:
+            found.append(_row(row, name, count, label, kind, opens))
+    return found
+
+
+def _row(row: Row, name: str, count: str, label: str, kind: str, opens: bool) -> IntervalRow:
+    tenths: Sequence[int | None] = [row[f"{name}_p{percent}_ns"] for percent in (10, 50, 90)]
+    low, middle, high = (None if value is None else value / US for value in tenths)
+    times = "  ".join(f"p{p} {exact_ns(value)}" for p, value in zip((10, 50, 90), tenths, strict=True))
+    hover = (
+        f"{row['stop']}, rank {row['rank']}",
+        f"{times} ns",
+        f"each {plus_minus(row[f'{name}_uncertainty_ns'])}",
+        f"mean {exact_ns(row[f'{name}_mean_ns'])} ns {plus_minus(row[f'{name}_mean_uncertainty_ns'])}",
+        f"n {row[count]:,}",
+    )
+    return IntervalRow(label, low, middle, high, hover, kind, opens, note="not known", key=row["stop"])

@@ -1,0 +1,123 @@
+"""Stops as pictures: numbers against the answers that they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import HOSTILE
+from drawn import extents, trace
+
+from musetrace import analysis
+from musetrace.analysis.gaps.one_stop import EARLY, LEAD, arrival_histogram, block_arrivals
+from musetrace.figures.interval_rows import Band
+from musetrace.figures.one_stop import block_lasts_figure, block_means_figure, histogram_figure
+from musetrace.figures.stop_rows import keys_of, lead_figure, spread_figure, wait_figure
+from musetrace.figures.strips import Strip, strips_figure
+from musetrace.figures.theme import theme
+from musetrace.figures.wording import shown
+from musetrace.store import Run
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_all_pictures_of_stops_have_the_same_rows_with_the_answers_tenths_in_us(
+    decode: Run, look: str
+) -> None:
+    waits, arrived = analysis.stops(decode), analysis.arrivals(decode)
+    keys = keys_of(waits, arrived)
+    assert keys[:4] == [("stop1", 0), ("stop1", 1), ("stop2", 0), ("stop2", 1)]
+    for figure, table, name in (
+        (wait_figure(waits, keys, "stop2", look), waits, "wait"),
+        (spread_figure(arrived, keys, "stop2", look), arrived, "spread"),
+        (lead_figure(arrived, keys, "stop2", 0, look), arrived, "lead"),
+    ):
+        of = {(row["stop"], row["rank"]): row for row in table.to_pylist()}
+        dots = trace(figure, "intervals")
+        drawn = [keys[place] for place in dots.y]
+        assert set(drawn) == {key for key, row in of.items() if row[f"{name}_p50_ns"] is not None}
+        np.testing.assert_allclose(dots.x, [of[key][f"{name}_p50_ns"] / 1000 for key in drawn])
+        assert list(extents(figure).values()) == [
+            (of[key][f"{name}_p10_ns"] / 1000, of[key][f"{name}_p90_ns"] / 1000) for key in drawn
+        ]
+        assert [one[1] for one in dots.customdata] == [stop for stop, _ in drawn]
+        black = [
+            key for key, colour in zip(drawn, dots.marker.color, strict=True) if colour == theme(look).ink
+        ]
+        assert {stop for stop, _ in black} == {"stop2"}
+        assert len(figure.layout.yaxis.ticktext) == len(keys)
+
+
+def test_below_the_error_of_the_clocks_a_band_says_that_nothing_is_told(decode: Run) -> None:
+    arrived = analysis.arrivals(decode)
+    keys = keys_of(arrived)
+    for error_ns in (0, 3_200):
+        figure = lead_figure(arrived, keys, "stop1", error_ns, "light")
+        bands = [(one.x0, one.x1) for one in figure.layout.shapes if one.type == "rect"]
+        assert bands == ([(0.0, 3.2)] if error_ns else [])
+        assert [one.text for one in figure.layout.annotations] == (
+            ["not resolvable: clocks"] if error_ns else []
+        )  # fmt: skip
+        bins = arrival_histogram(decode, stop="stop1")
+        figure = histogram_figure(bins, LEAD, "light", error_ns=error_ns)
+        assert [(one.x0, one.x1) for one in figure.layout.shapes if one.type == "rect"] == bands
+        assert not [one for one in histogram_figure(bins, EARLY, "light", error_ns=error_ns).layout.shapes
+                    if one.type == "rect"]  # fmt: skip
+
+
+def heights(figure: Any, label: str) -> list[float]:
+    """The height of each step of a strip, of 1."""
+    outline = trace(figure, label)
+    ground = outline.y[0]
+    return [(ground - y) / 0.88 for y in outline.y[1:-1:2]]
+
+
+def test_a_histogram_is_as_high_as_the_counts_and_says_what_is_beyond() -> None:
+    rows = [
+        {"measure": "early", "rank": 0, "from_ns": 0, "to_ns": 64, "n": 8},
+        {"measure": "early", "rank": 0, "from_ns": 128, "to_ns": 192, "n": 2},
+        {"measure": "early", "rank": 0, "from_ns": 192, "to_ns": None, "n": 1_234},
+        {"measure": "early", "rank": 1, "from_ns": 64, "to_ns": 128, "n": 4},
+        {"measure": "lead", "rank": 1, "from_ns": 0, "to_ns": 32, "n": 9},
+    ]
+    figure = histogram_figure(pa.Table.from_pylist(rows), EARLY, "light")
+    assert heights(figure, "rank 0") == pytest.approx([1.0, 0.0, 0.25])
+    assert heights(figure, "rank 1") == pytest.approx([0.0, 0.5, 0.0])
+    assert list(trace(figure, "rank 0").x[1:-1:2]) == [0.0, 0.064, 0.128]
+    assert [one.text for one in figure.layout.annotations] == ["1,234 beyond"]
+    assert trace(figure, "steps").customdata[0] == "rank 0<br>0 to 64 ns<br>8"
+
+
+def test_a_histogram_with_everything_beyond_is_drawn() -> None:
+    rows = [{"measure": "early", "rank": 0, "from_ns": 0, "to_ns": None, "n": 3}]
+    assert (
+        histogram_figure(pa.Table.from_pylist(rows), EARLY, "light").layout.annotations[0].text == "3 beyond"
+    )
+
+
+def test_blocks_stand_at_their_numbers_with_their_means_and_shares(decode: Run) -> None:
+    table = block_arrivals(decode, stop="stop1")
+    rows = table.to_pylist()
+    means, lasts = block_means_figure(table, "light"), block_lasts_figure(table, "dark")
+    for rank in (0, 1):
+        mine = {row["block"]: row for row in rows if row["rank"] == rank}
+        blocks = range(max(row["block"] for row in rows) + 1)
+        most, often = max(row["early_mean_ns"] for row in rows), max(row["last_share"] for row in rows)
+        assert heights(means, f"rank {rank}") == pytest.approx(
+            [mine[block]["early_mean_ns"] / most if block in mine else 0.0 for block in blocks]
+        )
+        assert heights(lasts, f"rank {rank}") == pytest.approx(
+            [mine[block]["last_share"] / often if block in mine else 0.0 for block in blocks]
+        )
+        assert list(trace(means, f"rank {rank}").x[1:3]) == [-0.5, 0.5]
+
+
+def test_strips_of_hostile_names_are_shown_literally() -> None:
+    for name in HOSTILE:
+        figure = strips_figure(
+            [Strip(name, [0, 1], [1.0], [(name,)], "send", aside=name)], "x", "light", band=Band(0, 0.5, name)
+        )
+        assert figure.layout.yaxis.ticktext == (shown(name),)
+        assert trace(figure, "steps").customdata == (shown(name, 120),)
+        assert {one.text for one in figure.layout.annotations} == {shown(name), shown(name, 80)}
