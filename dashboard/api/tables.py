@@ -12,14 +12,18 @@ import pyarrow.csv
 from flask import Blueprint, Response, abort, request
 
 from musetrace import analysis
+from musetrace.analysis.gaps.one_stop import arrival_histogram, block_arrivals
+from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.paths.launch_sample import MOST_SPANS
+from musetrace.analysis.timeline.one_step import launches_of_step, typical_step
 from musetrace.dashboard.address import parse_query, run_index
 from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.dashboard.pair import Pair, compared
 from musetrace.dashboard.scope import ALL, Scope, ScopeArguments, ScopeChoices
 from musetrace.dashboard.what_list import read_changes
-from musetrace.errors import UsageError
+from musetrace.errors import AnalysisError, UsageError
+from musetrace.known_bytes import known_bytes
 
 Question = Callable[[Any, ScopeArguments, Mapping[str, str]], pa.Table]
 
@@ -95,6 +99,25 @@ def _what_if(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Ta
     return analysis.what_if(run, read_changes(query.get("what", "")), together=True, **scope)
 
 
+def _of_stop(function: Callable[..., pa.Table]) -> Question:
+    def ask(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Table:
+        first = next(iter(stop_jobs(run.job_table)), "")
+        return function(run, stop=query.get("stop", first), **scope)
+
+    return ask
+
+
+def _roofline(run: Any, scope: ScopeArguments, _: Mapping[str, str]) -> pa.Table:
+    return analysis.roofline(run, **scope, moved=known_bytes(run))
+
+
+def _launches_of_step(run: Any, scope: ScopeArguments, _: Mapping[str, str]) -> pa.Table:
+    step = typical_step(run, scope["rank"]) if scope["step"] is None else scope["step"]
+    if step is None:
+        raise AnalysisError("this run has no step yet")
+    return launches_of_step(run, step=step, rank=scope["rank"])
+
+
 # Each by the name that `musetrace explain` has for it where it has a page there.
 QUESTIONS: dict[str, Question] = {
     **{
@@ -109,13 +132,16 @@ QUESTIONS: dict[str, Question] = {
             "launches",
             "overlap",
             "utilisation",
-            "roofline",
             "ring_ahead",
             "block_busy",
             "what_ifs",
         )
     },
+    "roofline": _roofline,
+    "launches_of_step": _launches_of_step,
     "stops": _stops,
+    "block_arrivals": _of_stop(block_arrivals),
+    "arrival_histogram": _of_stop(arrival_histogram),
     "critical_path": _critical_path,
     "critical_edges": _critical_edges,
     "what_if": _what_if,

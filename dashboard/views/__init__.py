@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from musetrace.dashboard.views import compare_view, lanes_view, op_view, path_view, timeline_view
+from musetrace.dashboard.views import (
+    compare_view,
+    lanes_view,
+    launches,
+    op_view,
+    overlap,
+    path_view,
+    stops,
+    timeline_view,
+)
 
-VIEWS = (op_view.VIEW, timeline_view.VIEW, lanes_view.VIEW, path_view.VIEW, compare_view.VIEW)
+VIEWS = (
+    op_view.VIEW,
+    timeline_view.VIEW,
+    lanes_view.VIEW,
+    overlap.VIEW,
+    stops.VIEW,
+    path_view.VIEW,
+    launches.VIEW,
+    compare_view.VIEW,
+)

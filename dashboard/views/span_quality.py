@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import pyarrow as pa
+
+from musetrace.analysis import observed, observed_counts
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.figures.wording import many
+
+_PERCENT = 100.0
 
 
 def quality(flagged: int, below_tick: int | None) -> list[str]:
@@ -17,3 +24,16 @@ def nothing_stamped(run: RecordedRun) -> str:
     if run.manifest.get("stamps") == "off":
         return "This run was recorded with stamps off: it has launches and step times, but no timeline."
     return "Nothing was stamped in what was chosen, so there is no timeline to draw."
+
+
+def observed_words(table: pa.Table) -> list[str]:
+    """How much of what an answer is about was recorded, where that is not all."""
+    share = observed(table)
+    if share is None or share >= 1:
+        return []
+    counts = observed_counts(table)
+    lost = [
+        f"{name} {seen:,} of {expected:,}" for name, (seen, expected) in counts.items() if seen < expected
+    ]
+    # Rounded down: less than all never reads as all.
+    return [f"{math.floor(10 * _PERCENT * share) / 10:.1f} % observed ({', '.join(lost)})"]

@@ -6,10 +6,14 @@ import pytest
 
 from musetrace.dashboard.conditions import conditions
 from musetrace.dashboard.lane_choices import LaneChoices
-from musetrace.dashboard.open_runs import OpenRuns
+from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope, ScopeChoices
-from musetrace.dashboard.views import VIEWS
+from musetrace.dashboard.views import VIEWS, stops
+from musetrace.dashboard.views.launches.edges import draw_edges
+from musetrace.dashboard.views.launches.one_step import draw_step
+from musetrace.dashboard.views.launches.steps import list_steps
 from musetrace.dashboard.views.op_view import draw_ops
+from musetrace.dashboard.views.overlap.engines import draw_shares
 from musetrace.dashboard.views.view import View
 from musetrace.figures.lane_spans import LaneChoice, lane_spans
 from musetrace.store.run import Run
@@ -48,6 +52,22 @@ def test_the_timeline_of_a_kernel_counts_its_blocks(run: Run) -> None:
     figure, _ = draw_ops(run, Scope("reduce"), "light")
     hovers = [text for trace in figure.data if trace.customdata is not None for text in trace.customdata]
     assert any("2 of 2 blocks" in text for texts in hovers for text in texts)
+
+
+def test_kernels_are_drawn_and_listed_without_stops_and_bytes(run: Run) -> None:
+    strip, note, _ = draw_step(run, Scope(), "light")
+    assert {"gemm", "reduce"} <= {trace.name for trace in strip.data}
+    assert ": 3 launches; " in note
+    *_, edges = draw_edges(run, Scope("gemm"), "light")
+    assert {row["launch"] for row in edges.rowData} == {
+        "gemm \N{RIGHTWARDS ARROW} gemm",
+        "gemm \N{RIGHTWARDS ARROW} reduce",
+    }
+    assert [row["what"] for row in list_steps(run, Scope())[1].rowData][-2:] == ["gemm", "reduce"]
+    shares, _ = draw_shares(run, Scope("reduce"), "light")
+    assert sum(shares.data[0].x) > 0
+    page = stops.VIEW.layout(OpenRuns([run]), RunRef(0), {})
+    assert "no stop between ranks" in page.body.children
 
 
 def test_the_header_says_nothing_of_a_model(run: Run) -> None:
