@@ -25,8 +25,10 @@ from musetrace.analysis.engines.roofline import roofline
 from musetrace.analysis.engines.utilisation import utilisation
 from musetrace.analysis.gaps.arrivals import arrivals
 from musetrace.analysis.gaps.attribution import attribution
+from musetrace.analysis.gaps.examples import idle_examples
 from musetrace.analysis.gaps.idle import idle
 from musetrace.analysis.gaps.idle_after import idle_after
+from musetrace.analysis.gaps.idle_blocks import idle_blocks
 from musetrace.analysis.gaps.stops import stops
 from musetrace.analysis.paths.critical_path import CriticalPath, critical_path
 from musetrace.analysis.paths.critical_spans import critical_spans
@@ -35,12 +37,14 @@ from musetrace.analysis.paths.what_if import what_if, what_ifs
 from musetrace.analysis.priorities.findings import findings
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.timeline.busy import block_busy
+from musetrace.analysis.timeline.launch_strip import launch_strip
 from musetrace.analysis.timeline.launches import launches
 from musetrace.analysis.timeline.op_timeline import op_timeline
 from musetrace.analysis.timeline.outlier_steps import outlier_steps
 from musetrace.analysis.timeline.overview import launch_times, step_times
 from musetrace.analysis.timeline.ring_ahead import ring_ahead
 from musetrace.analysis.timeline.step_growth import step_growth
+from musetrace.analysis.timeline.step_lengths import step_lengths
 from musetrace.analysis.timeline.steps import step_histogram, step_parts
 
 __all__ = [
@@ -62,7 +66,10 @@ __all__ = [
     "has_several_clocks",
     "idle",
     "idle_after",
+    "idle_blocks",
+    "idle_examples",
     "ignored_spans",
+    "launch_strip",
     "launch_times",
     "launches",
     "observed",
@@ -75,6 +82,7 @@ __all__ = [
     "sampled_graphs",
     "step_growth",
     "step_histogram",
+    "step_lengths",
     "step_parts",
     "step_times",
     "stops",

@@ -28,12 +28,16 @@ PAGE_OF = {
     "what_if": "critical_path",
     "what_ifs": "critical_path",
     "idle_after": "idle",
+    "idle_blocks": "idle",
+    "idle_examples": "idle",
+    "launch_strip": "launches",
     "launch_times": "launches",
     "step_times": "steps",
     "step_parts": "steps",
     "step_histogram": "steps",
     "outlier_steps": "steps",
     "step_growth": "steps",
+    "step_lengths": "steps",
 }
 MOST_LINES, LONGEST_LINE = 60, 132
 

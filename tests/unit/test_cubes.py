@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from musetrace import analysis
+from musetrace.analysis.gaps.longest_pieces import LONGEST
 from musetrace.analysis.kept_sums.cubes import QUESTIONS, keep_cubes, states_by_kind
 from musetrace.analysis.kept_sums.op_lengths import OP_LENGTHS
 from musetrace.analysis.kept_sums.state import State
@@ -33,8 +34,10 @@ ASKED: dict[str, Callable[..., pa.Table]] = {
     "ring_ahead": analysis.ring_ahead,
     "idle": analysis.idle,
     "idle_after": analysis.idle_after,
+    "idle_blocks": analysis.idle_blocks,
     "attribution": analysis.attribution,
     "launches": analysis.launches,
+    "launch_strip": analysis.launch_strip,
     "overlap": analysis.overlap,
     "utilisation": analysis.utilisation,
     "roofline": analysis.roofline,
@@ -106,7 +109,7 @@ def test_numbers_of_each_step_are_the_same_from_kept_sums(run: FakeRun) -> None:
                     assert as_numbers(answer.states) == as_numbers(expected.states)
 
 
-SERIES = (STEP_SUMS, OP_LENGTHS)
+SERIES = (STEP_SUMS, OP_LENGTHS, LONGEST)
 
 
 def as_numbers(states: dict[str, dict[int | None, State]]) -> dict[Any, Any]:

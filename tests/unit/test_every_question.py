@@ -93,7 +93,7 @@ NAMES_A_RANK = ("last_share", "last_ranks", "last_blocks")
 
 # Of a question that needs one launch, the last of the run; changes are of jobs of the small table.
 NO_RANK, NO_STEP = 7, 99
-NEEDED = {"changes": ["a=0", "b_compute=-10%", "stop1_wait_ranks=gone"]}
+NEEDED = {"changes": ["a=0", "b_compute=-10%", "stop1_wait_ranks=gone"], "cause": "tail"}
 
 
 def ask(question: Question, run: FakeRun, **scope: Any) -> list[pa.Table]:

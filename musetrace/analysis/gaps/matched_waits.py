@@ -52,12 +52,13 @@ class MatchedWaits:
         for job in self.jobs:
             part = axis.spans_of(job.wait)
             if part.stop > part.start:
-                match = self._match(axis, job)
+                match = self.match(axis, job)
                 found.span[part], found.under_way[part] = match.span, match.under_way
                 found.tied[part] = match.tied
         return found
 
-    def _match(self, axis: StepAxis, job: WaitJob) -> Match:
+    def match(self, axis: StepAxis, job: WaitJob) -> Match:
+        """The producers of the waits of one job."""
         if job.wait in self.scopes or len(job.scopes) == 1:
             return self._within(axis, job, self.scopes.setdefault(job.wait, job.scopes[0]))
         part = axis.spans_of(job.wait)

@@ -21,6 +21,8 @@ from musetrace.analysis.gaps.arrivals import ARRIVALS
 from musetrace.analysis.gaps.attribution import ATTRIBUTION
 from musetrace.analysis.gaps.idle import IDLE
 from musetrace.analysis.gaps.idle_after import IDLE_AFTER
+from musetrace.analysis.gaps.idle_blocks import IDLE_BLOCKS
+from musetrace.analysis.gaps.longest_pieces import LONGEST
 from musetrace.analysis.gaps.stops import STOPS
 from musetrace.analysis.kept_sums.key_sums import KeySums
 from musetrace.analysis.kept_sums.op_lengths import OP_LENGTHS
@@ -37,6 +39,7 @@ from musetrace.analysis.spans.selection import (
     spans_by_step,
 )
 from musetrace.analysis.timeline.busy import BLOCK_BUSY
+from musetrace.analysis.timeline.launch_strip import LAUNCH_STRIP
 from musetrace.analysis.timeline.launches import LAUNCHES
 from musetrace.analysis.timeline.op_timeline import OP_TIMELINE
 from musetrace.analysis.timeline.ring_ahead import RING_AHEAD
@@ -51,8 +54,11 @@ QUESTIONS: tuple[Sums, ...] = (
     RING_AHEAD,
     IDLE,
     IDLE_AFTER,
+    IDLE_BLOCKS,
+    LONGEST,
     ATTRIBUTION,
     LAUNCHES,
+    LAUNCH_STRIP,
     STEP_SUMS,
     OP_LENGTHS,
     OVERLAP,

@@ -14,6 +14,7 @@ from musetrace.analysis.certainty.observed import seen_by_rank
 from musetrace.analysis.certainty.percentiles import nearest_rank
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import Counted, LaunchColumns, Selection, chosen_ranks
+from musetrace.analysis.timeline.overview import STEP_CLOCKS
 from musetrace.errors import AnalysisError
 
 Ints = npt.NDArray[np.int64]
@@ -87,12 +88,12 @@ class StepLengths:
     by_rank_ns: Ints
 
     @classmethod
-    def of(cls, run: RunLike, rank: int | None) -> StepLengths:
-        """Of one rank, or of all. Raises AnalysisError when the run has no such rank."""
+    def of(cls, run: RunLike, rank: int | None, clock: str = "device") -> StepLengths:
+        """Of one rank, or of all, by one of STEP_CLOCKS. Raises AnalysisError for no such rank."""
         ranks = chosen_ranks(run, Selection(rank=rank))
         tables = [run.steps(one) for one in ranks]
         read = [
-            tuple(table[name].to_numpy().astype(np.int64) for name in ("step", "base_ns", "end_ns"))
+            tuple(table[name].to_numpy().astype(np.int64) for name in ("step", *STEP_CLOCKS[clock]))
             for table in tables
         ]
         stamped = [(begin > 0) & (end >= begin) for _, begin, end in read]
