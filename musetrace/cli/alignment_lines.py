@@ -7,10 +7,10 @@ from typing import Any
 
 from musetrace import analysis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.cli.numbers import NOTHING, us
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
+from musetrace.wording.numbers import NOTHING, us
 
 _METHODS = {
     "same_clock": "same clock",

@@ -10,7 +10,6 @@ from typing import Any
 
 from musetrace.cli.command import EXIT_REFUSED, Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import loss_lines
-from musetrace.cli.numbers import count, size
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
@@ -18,6 +17,7 @@ from musetrace.errors import TraceFileError
 from musetrace.store import Run, open_run
 from musetrace.store.index import index_into
 from musetrace.store.journal_files import journal_paths
+from musetrace.wording.numbers import count, size
 
 SAME = "equals its journal"
 NO_JOURNAL = "readable, no journal to compare with"

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from musetrace.cli.clock_lines import clock_text
-from musetrace.cli.numbers import count
 from musetrace.cli.output import Screen
 from musetrace.cli.text import fit, labelled_lines, wrap
 from musetrace.job_table import wait_sentence
 from musetrace.store import Run
 from musetrace.store.losses import LOSS_KINDS
+from musetrace.wording.numbers import count
 
 _LONGEST_VALUE = 60
 _MISSING_SHOWN = 8

@@ -11,13 +11,13 @@ from musetrace.cli.alignment_lines import alignment_lines
 from musetrace.cli.clock_lines import seen_tick_ns, tick_text
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import condition_lines, labelled, loss_lines, totals
-from musetrace.cli.numbers import count, size
 from musetrace.cli.output import Screen, add_width_option, print_json, print_lines, screen_of
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
 from musetrace.store import Run, open_run
 from musetrace.store.index import PROBE_KEY
 from musetrace.store.kept_probe import UNREADABLE
+from musetrace.wording.numbers import count, size
 
 _RANK_FIELDS = (
     "rank",

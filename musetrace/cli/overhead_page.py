@@ -7,7 +7,6 @@ from typing import Any
 
 from musetrace.analysis.certainty.bootstrap import LEAST_VALUES, Interval
 from musetrace.cli.conditions import labelled
-from musetrace.cli.numbers import NOTHING, count, size, us
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
@@ -15,6 +14,7 @@ from musetrace.overhead.clocks import Clock
 from musetrace.overhead.machine_code import CodeComparison
 from musetrace.overhead.result import LAUNCHES, NULL, STEP, Comparison, OverheadResult
 from musetrace.overhead.statistics import CANNOT_TELL
+from musetrace.wording.numbers import NOTHING, count, size, us
 
 _MEASURES = {
     LAUNCHES: "the launches of a step, without what the host does around them",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from musetrace.cli.numbers import count, whole_ns
+from musetrace.wording.numbers import count, whole_ns
 
 _PARTS = {
     "head": "launched later",

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from musetrace.cli.conditions import described, labelled
-from musetrace.cli.numbers import count
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines, table_width
 from musetrace.cli.text import wrap
 from musetrace.probe.experiments import EXPERIMENTS, FAILED, MEASURED
+from musetrace.wording.numbers import count
 
 _DIGITS = 4
 _LARGE = 10_000

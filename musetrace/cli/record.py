@@ -12,7 +12,6 @@ from typing import Any
 
 from musetrace.cli.command import Command, add_json_option, exit_code_of
 from musetrace.cli.conditions import loss_summary, totals
-from musetrace.cli.numbers import count
 from musetrace.cli.output import print_json
 from musetrace.cli.progress import ProgressBar
 from musetrace.cli.text import shown
@@ -23,6 +22,7 @@ from musetrace.record.process_place import ProcessPlace, process_place
 from musetrace.record.recorder import OUTPUT_VARIABLE, STAMPS_VARIABLE, Recorder
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS
 from musetrace.store import Run, open_run
+from musetrace.wording.numbers import count
 
 _SEPARATOR = "--"
 # What the built-in step does when nothing is said; None leaves it to the device and the model.

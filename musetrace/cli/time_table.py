@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from musetrace.cli.numbers import bounded_us, decimals_for, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column
+from musetrace.wording.numbers import bounded_us, decimals_for, whole_ns
 
 WIDE = 120  # from this width on, a table shows every percentile and mean
 ROOMY = 80  # from this width on, a table without a chart does

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from musetrace.cli import main
-from musetrace.cli.numbers import bounded_us
+from musetrace.wording.numbers import bounded_us
 from tests.builders import build_run_from_text
 from tests.unit.decode_step_run import build_decode_steps
 

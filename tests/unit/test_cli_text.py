@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musetrace.cli.chart import Chart
-from musetrace.cli.numbers import count, decimals_for, percent, size, us
 from musetrace.cli.table import Column, table_lines, table_width
 from musetrace.cli.text import cells, fit, pad, shown, wrap
+from musetrace.wording.numbers import count, decimals_for, percent, size, us
 
 HARMLESS = ("L", "M", "N", "P", "S", "Zs")  # letters, marks, numbers, punctuation, symbols, the space
 

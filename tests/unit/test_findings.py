@@ -15,9 +15,9 @@ from musetrace.analysis.priorities.findings import IDLE_AFTER, IDLE_CAUSE, WHAT_
 from musetrace.analysis.priorities.gains import Gain, best_gains
 from musetrace.analysis.priorities.late import late_of
 from musetrace.cli.output import Screen
-from musetrace.cli.report.finding_sentences import cause_item
 from musetrace.errors import AnalysisError
 from musetrace.job_table import KernelShape
+from musetrace.wording.finding_sentences import cause_details
 from tests.unit import idle_oracle
 from tests.unit.analysis_traces import questions
 from tests.unit.fake_run import SMALL_JOBS, FakeRun, Launch, Span, small_table
@@ -117,7 +117,7 @@ def test_what_was_done_before_a_wait_began_is_told_and_what_was_not_seen_is_not(
     run = one_block(*load, (A_COMPUTE, 0, 20), (A_WAIT, 20, 50), (A_COMPUTE, 50, 100))
     (row,) = (row for row in analysis.findings(run).to_pylist() if row["finding"] == IDLE_CAUSE)
     assert row["not_ready_share"] == share
-    said = " ".join(cause_item(row, Screen(200, unicode=True)))
+    said = cause_details(row, Screen(200, unicode=True))
     assert ("was done whenever" in said) == (share == 0)
     assert ("in 50.0 % of the time" in said) == (share == 0.5)
 

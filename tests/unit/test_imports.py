@@ -20,7 +20,7 @@ PAGES_WITH_FIGURES = {
     "musetrace.cli.report.pictures",
     "musetrace.probe.plot",
 }
-TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead", "probe")
+TORCH_FREE = ("store", "analysis", "record", "export", "cli", "overhead", "probe", "wording")
 NEEDS_TORCH = "musetrace.overhead.built_in"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)', re.MULTILINE)
 FOREIGN_HEADERS = re.compile(r"^(pybind11|torch|ATen|c10|Python\.h|numpy)(/|$)")
@@ -131,6 +131,12 @@ def test_figures_know_neither_page_nor_command_line(imports: Imports) -> None:
 def test_analysis_imports_neither_plotly_nor_dash_nor_torch(imports: Imports) -> None:
     banned = (*DRAWING, "torch", "musetrace.muse", FIGURES, "musetrace.dashboard", "musetrace.cli")
     assert offenders(imports, ("musetrace.analysis",), banned) == []
+
+
+def test_wording_knows_the_analysis_and_not_where_it_is_shown(imports: Imports) -> None:
+    banned = (*DRAWING, "torch", FIGURES, "musetrace.dashboard", "musetrace.cli", "musetrace.store")
+    assert offenders(imports, ("musetrace.wording",), banned) == []
+    assert offenders(imports, ("musetrace.analysis",), ("musetrace.wording",)) == []
 
 
 def test_store_does_not_know_who_reads_it(imports: Imports) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 
 from musetrace import analysis
 from musetrace.cli import main
-from musetrace.cli.observed_note import below_all
 from musetrace.store import Run, open_run
+from musetrace.wording.observed import below_all
 from tests.builders import JournalBuilder, LaunchStamps, build_run, small_table
 from tests.unit.analysis_oracle import observed as observed_of_rank
 from tests.unit.analysis_traces import questions

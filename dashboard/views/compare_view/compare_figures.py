@@ -7,11 +7,11 @@ from collections.abc import Callable
 import plotly.graph_objects as go
 
 from musetrace.analysis import Comparison
-from musetrace.cli.numbers import NOTHING
 from musetrace.dashboard.views.compare_view.compared_tables import idle_parts, time_rows
 from musetrace.figures.blank import sentence_figure
 from musetrace.figures.difference_forest import MOST_ROWS, difference_forest_figure
 from musetrace.figures.idle_pairs import MOST_CAUSES, idle_pairs_figure
+from musetrace.wording.numbers import NOTHING
 
 FOREST_READING = (
     "triangle: told faster or slower; square: the same; ring: cannot tell; grey: what is taken for the same"

@@ -18,7 +18,7 @@ from musetrace.cli.compare.sentences import (
     saved_sentence,
     share_text,
 )
-from musetrace.cli.numbers import us
+from musetrace.wording.numbers import us
 
 OFF = "off"
 _DECIMALS = 2

@@ -9,8 +9,8 @@ from musetrace.analysis import Comparison
 from musetrace.analysis.comparing.difference import is_told
 from musetrace.analysis.comparing.idle_series import BUSY, IDLE
 from musetrace.cli.compare.blocks import block_rows
-from musetrace.cli.numbers import NOTHING
 from musetrace.dashboard.views.grid import Column
+from musetrace.wording.numbers import NOTHING
 
 Rows = list[dict[str, Any]]
 

@@ -11,9 +11,9 @@ from dash import dcc, html
 
 from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.paths.change import Change
-from musetrace.cli.numbers import bounded_us
 from musetrace.dashboard.what_list import known_changes, write_changes, written
 from musetrace.job_table import JobTable
+from musetrace.wording.numbers import bounded_us
 
 WHOLE, MOST = 100, 200  # % of the time that an op took
 FASTER_TO = 90

@@ -12,7 +12,6 @@ from dash import dcc, html
 from musetrace import analysis
 from musetrace.analysis import below_tick_spans, ignored_spans
 from musetrace.analysis.certainty.clock_quality import largest_first
-from musetrace.cli.numbers import count, us
 from musetrace.cli.path_words import edge_words, launches_words, part_words
 from musetrace.dashboard.address import address
 from musetrace.dashboard.failure import or_sentence
@@ -25,6 +24,7 @@ from musetrace.figures.blank import sentence_figure
 from musetrace.figures.critical_bar import critical_bar_figure, stretch_name, stretch_place, stretch_words
 from musetrace.figures.path_parts import path_parts_figure
 from musetrace.figures.wording import exact_ns, plus_minus
+from musetrace.wording.numbers import count, us
 
 _DECIMALS = 2
 HINT = "Click a stretch to see its span."

@@ -10,7 +10,6 @@ import pyarrow as pa
 from dash import html
 
 from musetrace import analysis
-from musetrace.cli.numbers import bounded_us, percent, us
 from musetrace.cli.path_words import replayed_words
 from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
@@ -23,6 +22,7 @@ from musetrace.dashboard.what_list import read_changes, written
 from musetrace.figures.blank import sentence_figure
 from musetrace.figures.what_if_bar import what_if_figure
 from musetrace.figures.wording import plus_minus
+from musetrace.wording.numbers import bounded_us, percent, us
 
 _DECIMALS = 2
 _SET_TO = {"zero": "0", "faster": str(FASTER_TO), "gone": "gone"}

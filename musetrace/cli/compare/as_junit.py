@@ -11,8 +11,8 @@ from musetrace.analysis import Comparison
 from musetrace.analysis.comparing.difference import CANNOT_TELL
 from musetrace.cli.compare.limit import OUTPUTS, Limit, limited_rows
 from musetrace.cli.compare.sentences import outputs_sentence
-from musetrace.cli.numbers import percent
 from musetrace.cli.text import shown
+from musetrace.wording.numbers import percent
 
 _Named = list[tuple[tuple[str, ...], dict[str, Any]]]
 

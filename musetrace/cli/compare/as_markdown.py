@@ -21,7 +21,7 @@ from musetrace.cli.compare.sentences import (
     share_text,
 )
 from musetrace.cli.markdown import plain_text, table_line
-from musetrace.cli.numbers import NOTHING, bounded_us, us
+from musetrace.wording.numbers import NOTHING, bounded_us, us
 
 _DECIMALS = 2
 _NUMBERS = ("A, us", "B, us", "B - A, us", "%", "95 %, us", "us a step", "verdict")

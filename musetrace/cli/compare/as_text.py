@@ -22,12 +22,12 @@ from musetrace.cli.compare.sentences import (
     share_text,
 )
 from musetrace.cli.conditions import labelled, loss_summary
-from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.table import Column, table_lines
 from musetrace.cli.text import wrap
 from musetrace.cli.time_table import longest
 from musetrace.store import Run
+from musetrace.wording.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 
 _WIDE = 110  # from this width on, the interval, the clocks and the step are shown
 _OTHER_OPS = 8  # rows that tell nothing, beside those that do

@@ -6,8 +6,8 @@ from typing import Any
 
 from musetrace.analysis import Comparison
 from musetrace.analysis.comparing.idle_series import BUSY, IDLE
-from musetrace.cli.idle_words import cause_words
-from musetrace.cli.numbers import NOTHING
+from musetrace.wording.idle_words import cause_words
+from musetrace.wording.numbers import NOTHING
 
 _WHOLE = {BUSY: ("all ops", "(busy)"), IDLE: ("all causes", "(idle)")}
 

@@ -11,9 +11,9 @@ from musetrace.analysis.comparing.difference import FASTER, SAME, SLOWER, is_tol
 from musetrace.analysis.comparing.outputs import Outputs
 from musetrace.analysis.comparing.saved_time import MOST
 from musetrace.cli.compare.limit import Limit
-from musetrace.cli.idle_words import cause_words
-from musetrace.cli.numbers import NOTHING, percent, us
-from musetrace.cli.observed_note import below_all
+from musetrace.wording.idle_words import cause_words
+from musetrace.wording.numbers import NOTHING, percent, us
+from musetrace.wording.observed import below_all
 
 _NAMES_SHOWN = 4
 _BY_CHANCE = 0.05

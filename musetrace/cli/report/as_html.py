@@ -15,7 +15,6 @@ from importlib.resources import files
 from itertools import groupby
 
 from musetrace import __version__
-from musetrace.cli.numbers import decimals_for, us
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import (
     Block,
@@ -31,6 +30,7 @@ from musetrace.cli.report.document import (
 from musetrace.cli.report.html_bars import KINDS, HtmlBars, swatch
 from musetrace.cli.report.html_figures import figures_json, plotly_code
 from musetrace.cli.table import Column
+from musetrace.wording.numbers import decimals_for, us
 
 # Every column of a table is shown; a table that is too wide scrolls.
 HTML_SCREEN = Screen(width=160, unicode=True)

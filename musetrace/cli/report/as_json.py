@@ -6,7 +6,7 @@ from typing import Any
 
 from musetrace import analysis
 from musetrace.cli.conditions import totals
-from musetrace.cli.observed_note import observed_json
+from musetrace.cli.observed_json import observed_json
 from musetrace.cli.report.answers import Answer, Answers
 from musetrace.cli.report.questions import QUESTIONS
 

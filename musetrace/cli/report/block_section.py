@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.certainty.clock_quality import share_uncertainty, told_apart
-from musetrace.cli.numbers import count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, Rows
+from musetrace.wording.numbers import count, decimals_for, percent, us, whole_ns
 
 MOST_BLOCKS = 16  # beyond this, only the busiest, the median and the least busy block of each rank
 

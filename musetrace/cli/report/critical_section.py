@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.certainty.clock_quality import largest_first
-from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.path_words import edge_words, launches_words, part_words, replayed_words
 from musetrace.cli.report.document import Bars, Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest
+from musetrace.wording.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 
 MOST_PARTS, MOST_EDGES, MOST_CHANGES = 8, 5, 6
 

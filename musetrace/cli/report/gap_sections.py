@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.analysis.gaps.idle_after import gathering
-from musetrace.cli.idle_words import cause_words
-from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
+from musetrace.wording.idle_sentences import after_sentence
+from musetrace.wording.idle_words import cause_words
+from musetrace.wording.numbers import NOTHING, bounded_us, count, decimals_for, percent, us, whole_ns
 
 MOST_ROWS = 5
 
@@ -45,13 +46,7 @@ def after_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     row = gathering(table)
     if row is None:
         return []
-    idle = bounded_us(row["idle_mean_ns"], row["idle_mean_uncertainty_ns"], decimals_for(row["idle_mean_ns"]))
-    return [
-        Sentence(
-            f"from the end of {screen.shown(row['op'])} to the launch's end: {idle} us of idle per block, "
-            f"{percent(row['share'])} of all idle in {percent(row['share_of_time'])} of the time"
-        )
-    ]
+    return [Sentence(after_sentence(row, screen))]
 
 
 def wait_blocks(table: pa.Table, named: Collection[str], screen: Screen) -> list[Block]:

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.cli.chart import Chart
-from musetrace.cli.numbers import NOTHING, bounded_us, decimals_for, percent
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, Rows, longest
+from musetrace.wording.numbers import NOTHING, bounded_us, decimals_for, percent
 
 _TITLE_OF_STATE = {
     "loads_and_compute": "loads, compute",

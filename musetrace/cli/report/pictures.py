@@ -11,9 +11,9 @@ import pyarrow as pa
 from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.paths.critical_spans import critical_spans
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.cli.idle_words import cause_words
 from musetrace.cli.report.answers import Answers
 from musetrace.cli.report.document import Picture
+from musetrace.wording.idle_words import cause_words
 
 # So many spans are some 700 kB of the file; of a launch that has more, every k-th block is shown.
 _MOST_SPANS = 16_000

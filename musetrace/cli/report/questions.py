@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from musetrace import analysis
 from musetrace.analysis.priorities.findings import Evidence, findings_from
 from musetrace.cli.alignment_lines import alignment_sentence
-from musetrace.cli.observed_note import observed_note
 from musetrace.cli.output import Screen
 from musetrace.cli.report.answers import Answer, Answers, Function, each, whole
 from musetrace.cli.report.block_section import MOST_BLOCKS, busy_blocks
@@ -45,6 +44,7 @@ from musetrace.cli.report.time_sections import (
     stop_blocks,
 )
 from musetrace.known_bytes import known_bytes
+from musetrace.wording.observed import observed_note
 
 Show = Callable[[Answers, Screen], list[Section]]
 

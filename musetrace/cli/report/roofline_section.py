@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.engines.roofline import BYTES_NOTE, CEILING_NOTE, PARTIAL_LAUNCHES
-from musetrace.cli.numbers import NOTHING, count, decimals_for, percent, size, us
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, Rows, longest
+from musetrace.wording.numbers import NOTHING, count, decimals_for, percent, size, us
 
 _SHOWN_PARTS = ("launch", "phase", "op")
 _MILLI = 1000

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from musetrace.analysis.certainty.percentiles import TENTHS
-from musetrace.cli.numbers import NOTHING, bounded_us, count, decimals_for, percent, us
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Block, Sentence, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
+from musetrace.wording.numbers import NOTHING, bounded_us, count, decimals_for, percent, us
+from musetrace.wording.step_sentences import alone_sentence, grown_words, launches_words, slow_step_words
 
 MOST_GROWN = 5  # of each slow step
 LEAST_SPREAD = 20  # fewer step times tell no distribution
@@ -33,11 +34,11 @@ def part_blocks(table: pa.Table, screen: Screen) -> list[Block]:
     """The parts of a step: launches in them, how long they take, their share of the step."""
     rows = table.to_pylist()
     if len(rows) == 2:  # the step, and the one part that it has
-        return [Sentence(f"a step is {screen.shown(rows[1]['part'])} alone, launches: {_launches(rows[0])}")]
+        return [Sentence(alone_sentence(rows[0], rows[1], screen))]
     columns = [
         Column("part", [screen.shown(row["part"]) for row in rows], left=True),
         Column("n", [count(row["n"]) for row in rows]),
-        Column("launches", [_launches(row) for row in rows]),
+        Column("launches", [launches_words(row) for row in rows]),
         *times(rows, "part", TENTHS, "us", mean_on=screen if screen.width >= ROOMY else None),
         Column("of step", [percent(row["share"]) for row in rows]),
     ]
@@ -94,38 +95,19 @@ def outlier_blocks(table: pa.Table, growth: pa.Table, screen: Screen) -> list[Bl
     for row in outliers:
         if row["step"] in told:
             mine = [one for one in grown if one["step"] == row["step"]][:MOST_GROWN]
-            blocks.append(Sentence(f"{_step(row)}: {', '.join(_grew(one, screen) for one in mine)}", "  "))
+            what = ", ".join(grown_words(one, screen) for one in mine)
+            blocks.append(Sentence(f"{slow_step_words(row)}: {what}", "  "))
     rest = [row for row in outliers if row["step"] not in told]
     if rest:
-        blocks.append(Sentence("also: " + ", ".join(map(_step, rest[:MOST_GROWN])), "  "))
+        blocks.append(Sentence("also: " + ", ".join(map(slow_step_words, rest[:MOST_GROWN])), "  "))
     if len(rest) > MOST_GROWN:
         blocks.append(Sentence(f"and {count(len(rest) - MOST_GROWN)} more"))
     return blocks
 
 
-def _step(row: dict[str, Any]) -> str:
-    decimals = decimals_for(row["step_ns"])
-    slowest = "" if row["rank"] is None else f" on rank {row['rank']}"
-    return (
-        f"step {row['step']} takes {us(row['step_ns'], decimals)} us{slowest}, "
-        f"{us(row['growth_ns'], decimals)} more than the median"
-    )
-
-
-def _grew(row: dict[str, Any], screen: Screen) -> str:
-    what = {"busy": "busy in", "idle": "idle:", "gap": "gap after"}[row["what"]]
-    decimals = decimals_for(row["growth_ns"])
-    return f"{what} {screen.shown(row['of'])} +{us(row['growth_ns'], decimals)} us ({percent(row['share'])})"
-
-
 def _edges(screen: Screen) -> list[tuple[str, str]]:
     """Those that there is room for."""
     return [edge for edge in _EDGES if screen.width >= ROOMY or edge[1] not in _ON_ROOMY]
-
-
-def _launches(row: dict[str, Any]) -> str:
-    low, high = row["launches_p10"], row["launches_p90"]
-    return count(low) if low == high else f"{count(low)}-{count(high)}"
 
 
 def _medians(rows: Sequence[dict[str, Any]], name: str) -> list[str]:

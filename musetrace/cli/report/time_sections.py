@@ -9,11 +9,11 @@ import pyarrow as pa
 from musetrace.analysis.certainty.clock_quality import in_places
 from musetrace.analysis.certainty.percentiles import TENTHS
 from musetrace.analysis.priorities.late import leader
-from musetrace.cli.numbers import NOTHING, count, decimals_for, percent
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Bars, Block, Table
 from musetrace.cli.table import Column
 from musetrace.cli.time_table import ROOMY, WIDE, Rows, longest, times
+from musetrace.wording.numbers import NOTHING, count, decimals_for, percent
 
 
 def step_blocks(table: pa.Table, screen: Screen) -> list[Block]:

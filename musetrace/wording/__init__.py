@@ -1,0 +1,1 @@
+"""What is found, in words: one copy for the terminal, the report and the page. No plotting, no printing."""
