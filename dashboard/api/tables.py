@@ -12,6 +12,7 @@ import pyarrow.csv
 from flask import Blueprint, Response, abort, request
 
 from musetrace import analysis
+from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.analysis.gaps.one_stop import arrival_histogram, block_arrivals
 from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.paths.launch_sample import MOST_SPANS
@@ -118,6 +119,12 @@ def _launches_of_step(run: Any, scope: ScopeArguments, _: Mapping[str, str]) -> 
     return launches_of_step(run, step=step, rank=scope["rank"])
 
 
+def _idle_examples(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Table:
+    rows = largest_first(analysis.idle(run, **scope).to_pylist(), "total_ns", "total_uncertainty_ns")
+    largest = next((row["wait"] or row["cause"] for row in rows), "tail")
+    return analysis.idle_examples(run, query.get("cause") or largest, **scope)
+
+
 # Each by the name that `musetrace explain` has for it where it has a page there.
 QUESTIONS: dict[str, Question] = {
     **{
@@ -126,10 +133,12 @@ QUESTIONS: dict[str, Question] = {
             "op_timeline",
             "idle",
             "idle_after",
+            "idle_blocks",
             "attribution",
             "arrivals",
             "findings",
             "launches",
+            "launch_strip",
             "overlap",
             "utilisation",
             "ring_ahead",
@@ -139,6 +148,7 @@ QUESTIONS: dict[str, Question] = {
     },
     "roofline": _roofline,
     "launches_of_step": _launches_of_step,
+    "idle_examples": _idle_examples,
     "stops": _stops,
     "block_arrivals": _of_stop(block_arrivals),
     "arrival_histogram": _of_stop(arrival_histogram),
@@ -146,6 +156,7 @@ QUESTIONS: dict[str, Question] = {
     "critical_edges": _critical_edges,
     "what_if": _what_if,
     "step_times": _over_ranks_and_steps(analysis.step_times),
+    "step_lengths": lambda run, scope, _: analysis.step_lengths(run, rank=scope["rank"]),
     "step_parts": _over_ranks_and_steps(analysis.step_parts),
 }
 

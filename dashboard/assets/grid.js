@@ -1,4 +1,5 @@
-// How numbers stand in a table. The grid evaluates `musetraceNumber(params.value, decimals)`.
+// How numbers stand in a table. The grid evaluates `musetraceNumber(params.value, decimals)`, and
+// `musetraceBar(params.value, longest)` for the style of a cell that has a bar behind its number.
 (function () {
     "use strict";
 
@@ -13,6 +14,11 @@
                 minimumFractionDigits: decimals,
                 maximumFractionDigits: decimals,
             });
+        },
+        musetraceBar: function (value, longest) {
+            const part = Math.max(0, Math.min(1, Number(value) / longest)) || 0;
+            const stop = (100 * part).toFixed(1) + "%";
+            return { backgroundImage: `linear-gradient(to right, var(--wait-fill) ${stop}, transparent ${stop})` };
         },
     };
     window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, functions);

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from musetrace.dashboard.views import (
     compare_view,
+    idle,
     lanes_view,
     launches,
     op_view,
     overlap,
+    overview,
     path_view,
     stops,
     timeline_view,
 )
 
 VIEWS = (
+    overview.VIEW,
     op_view.VIEW,
     timeline_view.VIEW,
-    lanes_view.VIEW,
+    idle.VIEW,
     overlap.VIEW,
     stops.VIEW,
     path_view.VIEW,
     launches.VIEW,
     compare_view.VIEW,
+    lanes_view.VIEW,
 )

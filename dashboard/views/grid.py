@@ -23,6 +23,7 @@ class Column:
             is shown as a dash.
         width: in pixels; None lets it grow.
         tip: what the column says, shown on hover.
+        longest: of a number that is also drawn as a bar behind it: the value that fills the cell.
     """
 
     field: str
@@ -30,6 +31,7 @@ class Column:
     number: int | None = None
     width: int | None = None
     tip: str = ""
+    longest: float | None = None
 
     def definition(self) -> dict[str, Any]:
         """As AG Grid takes it. Its functions are those of assets/grid.js."""
@@ -45,6 +47,8 @@ class Column:
                 "cellClass": "ag-right-aligned-cell number",
                 "valueFormatter": {"function": f"musetraceNumber(params.value, {self.number})"},
             }
+        if self.longest:
+            entry["cellStyle"] = {"function": f"musetraceBar(params.value, {self.longest!r})"}
         if self.width is None:
             return entry | {"flex": 1, "minWidth": 120}
         return entry | {"width": self.width}
