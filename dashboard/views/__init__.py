@@ -5,7 +5,6 @@ from __future__ import annotations
 from musetrace.dashboard.views import (
     compare_view,
     idle,
-    lanes_view,
     launches,
     op_view,
     overlap,
@@ -25,5 +24,4 @@ VIEWS = (
     path_view.VIEW,
     launches.VIEW,
     compare_view.VIEW,
-    lanes_view.VIEW,
 )

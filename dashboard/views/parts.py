@@ -13,7 +13,6 @@ from musetrace.dashboard.address import RUN
 from musetrace.dashboard.open_runs import RunRef
 from musetrace.dashboard.scope import Option, Scope, ScopeChoices
 from musetrace.figures.graph_config import GRAPH_CONFIG
-from musetrace.figures.wording import exact_ns, lane_uncertainty
 
 _NOTHING_YET = {
     "xaxis": {"visible": False},
@@ -103,17 +102,3 @@ def legend() -> html.Ul:
         [html.Li([html.I(className=f"swatch swatch-{kind}"), kind]) for kind in _LEGEND],
         className="legend",
     )
-
-
-def span_readout(span: Mapping[str, Any]) -> list[Any]:
-    """A span in full, every time an exact integer, and what the clock leaves open in it."""
-    place = f"rank {span['rank']}, block {span['block']}, warp {span['warp']}"
-    return [
-        html.I(className=f"swatch swatch-{span['kind']}"),
-        html.B(span["job"]),
-        html.Span(place if span["hit"] else f"nearest, {place}"),
-        html.Span(["begin ", html.Data(exact_ns(span["begin_ns"]), value=str(span["begin_ns"])), " ns"]),
-        html.Span(["end ", html.Data(exact_ns(span["end_ns"]), value=str(span["end_ns"])), " ns"]),
-        html.Span([html.Data(exact_ns(span["dur_ns"]), value=str(span["dur_ns"])), " ns long"]),
-        html.Span(f"each {lane_uncertainty(span['uncertainty_ns'], span['apart_ns'])}"),
-    ]

@@ -12,14 +12,13 @@ from conftest import HOSTILE
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path, wait_until_drawn
+from chromium import chromium_path
 from playwright.sync_api import Page
 from site_visits import OP_DATA, Site
 
 from musetrace.dashboard.views import VIEWS
 from musetrace.figures.theme import theme
 from musetrace.figures.wording import shown
-from musetrace.store import Run
 
 pytestmark = [
     pytest.mark.browser,
@@ -57,23 +56,6 @@ def test_a_link_restores_the_view(site: Site, decode_path: Path) -> None:
         assert visit.ticks() == ticks
 
 
-def test_lanes_are_a_view_of_their_own_and_a_link_restores_them(site: Site, decode_path: Path) -> None:
-    warps = ["rank 1  warp 0", *(f"warp {i}" for i in (1, 2, 3, 4, 8))]
-    with site.visit(decode_path, "ops") as visit:
-        visit.page.get_by_role("link", name="Lanes").click()
-        visit.settle()
-        visit.choose("launch", "entry")
-        visit.choose("lanes", "warps of rank 1, block 2")
-        assert visit.ticks("lane-graph") == warps
-        query = urlsplit(visit.page.url).query
-        visit.page.go_back()
-        visit.settle()
-        assert visit.picked("launch") == "entry"
-    with site.visit(decode_path, "lanes?" + query) as visit:
-        assert visit.picked("lanes") == "warps of rank 1, block 2"
-        assert visit.ticks("lane-graph") == warps
-
-
 def test_a_second_run_is_chosen_in_the_header(site: Site, decode_path: Path, tiny_path: Path) -> None:
     with site.visit(decode_path, "ops", tiny_path) as visit:
         assert "2 ranks" in visit.page.locator(".top").inner_text()
@@ -95,10 +77,10 @@ def test_keys_change_the_view_and_the_theme_and_tell_themselves(site: Site, deco
         assert "go to a view" in visit.page.locator("#help").inner_text()
         keyboard.press("Escape")
         assert visit.page.locator("#help").count() == 0
-        keyboard.press(str(1 + [view.name for view in VIEWS].index("lanes")))
+        keyboard.press(str(1 + [view.name for view in VIEWS].index("launches")))
         visit.settle()
-        assert visit.page.url.endswith("/lanes")
-        assert visit.page.title().startswith("Lanes")
+        assert visit.page.url.endswith("/launches")
+        assert visit.page.title().startswith("Launches")
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
@@ -122,42 +104,6 @@ def test_hover_shows_exact_nanoseconds(site: Site, tiny_path: Path) -> None:
         assert text.count("1,234,567") == 3
         assert "1,111,106" in text
         assert "1 of 1 blocks" in text
-
-
-def test_the_lanes_readout_shows_exact_nanoseconds(site: Site, decode_path: Path, decode: Run) -> None:
-    launches, spans = decode.launches(0).to_pylist(), decode.spans(0, 1).to_pylist()
-    begin_ns = next(one["begin_ns"] for one in launches if (one["step"], one["launch"]) == (1, 2))
-    job = [job.name for job in decode.job_table.jobs].index("gemm1_load")
-    span = next(one for one in spans if (one["launch"], one["block"], one["job"]) == (2, 3, job))
-    begin = decode.steps(0)["base_ns"][1].as_py() + span["begin"] - begin_ns
-    with site.visit(decode_path, "lanes") as visit:
-        visit.hover("lane-graph", (begin + span["dur"] / 2) / 1000, 3.25)
-        readout = visit.page.locator("#lane-readout data")
-        readout.first.wait_for()
-        exact = [int(value.get_attribute("value") or "") for value in readout.all()]
-        assert exact == [begin, begin + span["dur"], span["dur"]]
-        assert "gemm1_load" in visit.page.locator("#lane-readout").inner_text()
-
-
-def test_the_readout_moves_nothing_under_the_pointer_and_says_what_the_clock_leaves_open(
-    site: Site, coarse_path: Path
-) -> None:
-    with site.visit(coarse_path, "lanes") as visit:
-        page = visit.page
-        assert "clock\nglobaltimer, tick 32 ns" in page.locator(".top").inner_text()
-        for width in (900, 1440):
-            page.set_viewport_size({"width": width, "height": 900})
-            wait_until_drawn(page)
-            visit.settle()
-            top = "() => document.querySelector('#lane-graph').getBoundingClientRect().y + scrollY"
-            before = page.evaluate(top)
-            visit.hover("lane-graph", 50.0, 3.5)
-            page.locator("#lane-readout data").first.wait_for()
-            assert "each \N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}32 ns" in (
-                page.locator("#lane-readout").text_content() or ""
-            )
-            assert page.evaluate(top) == before
-            page.mouse.move(5, 5)
 
 
 def has_look(page: Page, name: str) -> None:
@@ -209,11 +155,6 @@ def test_hostile_names_are_shown_literally_and_do_nothing(site: Site, hostile_pa
                 "(name) => document.querySelector('#op-graph .hovertext')?.textContent.includes(name)",
                 arg=name,
             )
-        visit.page.get_by_role("link", name="Lanes").click()
-        visit.settle()
-        visit.choose("lanes", "warps of rank 0, block 0")
-        visit.hover("lane-graph", 8.0, 4.5)
-        page.locator("#lane-readout data").first.wait_for()
         assert page.locator("img, a[href*=evil], svg a, [onerror], [onload]").count() == 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from musetrace.dashboard.conditions import conditions
-from musetrace.dashboard.lane_choices import LaneChoices
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope, ScopeChoices
 from musetrace.dashboard.views import VIEWS, stops
@@ -25,15 +24,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return record_run(tmp_path_factory.mktemp("attached") / "run")
 
 
-def test_kernels_and_launches_are_what_there_is_to_choose(run: Run) -> None:
-    lanes = LaneChoices(run)
-    launches = lanes.options(lanes.default)["launch"]
+def test_kernels_are_what_there_is_to_choose(run: Run) -> None:
     assert [option.label for option in ScopeChoices(run).options()["kind"]] == [
         "all kernels",
         "gemm",
         "reduce",
     ]
-    assert [option.label for option in launches] == ["gemm, launch 0", "gemm, launch 1", "reduce"]
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musetrace.dashboard.address import address, parse_query, run_index, write_query
-from musetrace.dashboard.lane_choices import LaneChoices, LaneState, parse_rows
 from musetrace.dashboard.scope import Scope, ScopeChoices
 from musetrace.store import Run, open_run
 
@@ -24,9 +23,8 @@ QUERIES = [
 ]
 
 
-def test_the_first_view_is_the_kind_with_most_time_over_everything_and_one_launch_of_it(decode: Run) -> None:
+def test_the_first_view_is_the_kind_with_most_time_over_everything(decode: Run) -> None:
     assert ScopeChoices(decode).default == Scope("sliding", "all", "all")
-    assert LaneChoices(decode).default == LaneState("1", "2", "all")
 
 
 @given(st.sampled_from(["all", "entry", "sliding", "global", "head"]), st.sampled_from("012"), st.data())
@@ -37,9 +35,6 @@ def test_an_address_restores_the_state_that_wrote_it(
         kind, data.draw(st.sampled_from(["all", "0", "1"])), data.draw(st.sampled_from(["all", step]))
     )
     assert ScopeChoices(decode).settle(parse_query(write_query(scope.fields()))) == scope
-    rows = data.draw(st.sampled_from(["all", "r0", "r1", "r0b0", "r1b3"]))
-    lanes = LaneState(step, data.draw(st.sampled_from("012345")), rows)
-    assert LaneChoices(decode).settle(parse_query(write_query(lanes.fields()))) == lanes
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -47,19 +42,15 @@ def test_what_the_run_has_not_falls_back_to_the_default(decode: Run, query: str)
     known = parse_query(query)
     expected = Scope("sliding", "0" if known.get("rank") == "0" else "all", "all")
     assert ScopeChoices(decode).settle(known) == expected
-    assert LaneChoices(decode).settle(known) == LaneChoices(decode).default
 
 
 @given(st.text(max_size=60))
 def test_any_query_gives_a_state_that_can_be_drawn(decode: Run, text: str) -> None:
-    scopes, lanes = ScopeChoices(decode), LaneChoices(decode)
-    for query in (text, "?lanes=" + text, "?kind=" + text, "?launch=" + text, "?step=" + text):
-        for choices, options in (
-            (scopes.settle(parse_query(query)), scopes.options()),
-            (state := lanes.settle(parse_query(query)), lanes.options(state)),
-        ):
-            for name, value in choices.fields().items():
-                assert value in {option.value for option in options[name]}
+    choices = ScopeChoices(decode)
+    options = choices.options()
+    for query in (text, "?kind=" + text, "?rank=" + text, "?step=" + text):
+        for name, value in choices.settle(parse_query(query)).fields().items():
+            assert value in {option.value for option in options[name]}
 
 
 def test_a_query_is_its_fields_and_no_more_than_a_page_can_need() -> None:
@@ -88,22 +79,9 @@ def test_a_run_is_a_number_or_the_first(text: str, index: int) -> None:
     assert run_index({"run": text}) == index
 
 
-@pytest.mark.parametrize("rows", ["", "r", "r1b", "b1", "R1", "r1b2c", "r\N{ARABIC-INDIC DIGIT ONE}", "r-1"])
-def test_rows_that_are_none_are_not_taken_for_some(rows: str) -> None:
-    assert parse_rows(rows) is None
-
-
-def test_launches_are_named_by_layer_and_lone_kinds_by_kind(decode: Run) -> None:
-    choices = LaneChoices(decode)
-    assert [one.label for one in choices.options(choices.default)["launch"]] == [
-        "entry", "layer 0, sliding", "layer 1, sliding", "global", "layer 3, sliding", "head",
-    ]  # fmt: skip
-
-
 def test_an_empty_run_has_nothing_to_choose(empty_path: Path) -> None:
     empty = open_run(empty_path)
     assert ScopeChoices(empty).default == Scope("all", "all", "all")
-    assert LaneChoices(empty).default == LaneState("all", "all", "all")
 
 
 def test_the_first_view_does_not_hang_on_less_than_the_clock_can_tell(tmp_path: Path) -> None:

@@ -146,7 +146,9 @@
             }
             const names = timeline.state.FIELDS;
             const query = Object.fromEntries(names.map((name, i) => [name, values[i]]));
-            const onState = (state) => window.dash_clientside.set_props("timeline-state", { data: state });
+            // A view that has gone has no store any more.
+            const onState = (state) =>
+                root.isConnected && window.dash_clientside.set_props("timeline-state", { data: state });
             mount(root, query, { run: ref.index, version: ref.version, onState: onState });
             current = root.timeline;
             return ref.version;
