@@ -51,12 +51,12 @@ def views(draw: st.DrawFn) -> tuple[TimelineRun, View, list[Shown]]:
     run = draw(timelines())
     rows, spans = draw(rows_of(run))
     at = draw(st.sampled_from([x.begin for x in spans] or [0]))
-    from_ns = at + draw(st.integers(-20, 10))
-    length = draw(st.sampled_from([1, 2, 7, 30, 80, 4_200]))
+    from_ns = at + draw(st.sampled_from([0, 0, -1, 1, 3, -20, 10]))
+    length = draw(st.sampled_from([30, 7, 80, 2, 1, 4_200]))
     row_from = draw(st.integers(0, max(rows.count - 1, 0)))
     row_to = draw(st.integers(min(row_from + 1, rows.count), rows.count))
     pixels = (draw(st.integers(1, 25)), draw(st.integers(1, 5)))
-    view = View(rows, from_ns, from_ns + length, row_from, row_to, *pixels, draw(st.sampled_from([1, 4])))
+    view = View(rows, from_ns, from_ns + length, row_from, row_to, *pixels, draw(st.sampled_from([4, 1])))
     return run, view, spans
 
 
@@ -108,6 +108,20 @@ def test_many_short_spans_outweigh_the_longest() -> None:
     ops = timeline.strips.ops
     assert ops[found.op[0, 1, 0]] == "a"
     assert found.share[0, 1, 0] == -(-255 * 35 // 80)
+
+
+def test_of_ops_that_take_as_much_of_a_cell_the_first_in_the_table_is_shown() -> None:
+    spans = [Span(0, 0, 0, 0, job, 0, 10) for job in (6, COMPUTE)]
+    run = run_of(*spans, end=20)
+    timeline = timeline_of(run)
+    view = View(block_rows(run, (0,)), 0, 20, 0, 1, 4, 1)
+    found = window.raster(timeline, view, window.near(timeline, view))
+    assert [timeline.strips.ops[op] if op < 255 else "" for op in found.op[0, 1].tolist()] == [
+        "a",
+        "a",
+        "",
+        "",
+    ]
 
 
 def test_one_instant_in_a_long_window_is_seen() -> None:
