@@ -81,10 +81,29 @@ std::vector<LaunchBins> launches_inside(const CoverLanes& of, const Bins& bins) 
     return inside;
 }
 
-void add_launch(const LaunchBins& launch, std::uint64_t packed, std::size_t ops, const Bins& bins, RasterCells& cells) {
-    for (std::size_t strip = 0; strip < kCoverClasses; ++strip) {
-        const std::size_t op = packed >> (16 * strip) & 0xff;
+// The strips in the order of their classes.
+struct StripOrder {
+    std::array<std::size_t, kCoverClasses> strip;
+    std::array<std::size_t, kCoverClasses> of_class;
+
+    StripOrder(const RasterJobs& jobs, std::size_t ops) {
+        for (std::size_t i = 0; i < kCoverClasses; ++i) strip[i] = i;
+        const auto class_of = [&](std::size_t one) { return jobs.class_of[one * ops]; };
+        std::stable_sort(strip.begin(), strip.end(),
+                         [&](std::size_t a, std::size_t b) { return class_of(a) < class_of(b); });
+        for (std::size_t i = 0; i < kCoverClasses; ++i) of_class[i] = class_of(strip[i]);
+    }
+};
+
+// Adds a launch of a block. With `first_only` not what is of a later class than others of it: nobody would see that.
+void add_launch(const LaunchBins& launch, std::uint64_t packed, std::size_t ops, const StripOrder& order,
+                bool first_only, const Bins& bins, RasterCells& cells) {
+    std::size_t seen = kMostClasses;
+    for (std::size_t i = 0; i < kCoverClasses; ++i) {
+        const std::size_t strip = order.strip[i], op = packed >> (16 * strip) & 0xff;
         if (op >= ops) continue;  // kNoOp
+        if (first_only && seen < order.of_class[i]) return;
+        seen = order.of_class[i];
         const std::int64_t share = std::int64_t(packed >> (16 * strip + 8) & 0xff);
         for (std::size_t bin = launch.first; bin <= launch.last; ++bin) {
             const std::int64_t time = std::min(launch.end, bins.edge(bin + 1)) - std::max(launch.begin, bins.edge(bin));
@@ -112,6 +131,7 @@ LaunchCover launch_cover(const InstanceSpans& instances, const LaunchColumns& la
 void cover_raster(const std::vector<CoverLanes>& lanes, const RasterJobs& jobs, const Bins& bins, const RowGroups& rows,
                   const RasterOut& out) {
     const std::size_t ops = jobs.places / kCoverClasses;
+    const StripOrder order(jobs, ops);
     std::vector<std::vector<LaunchBins>> inside;
     for (const CoverLanes& of : lanes) inside.push_back(launches_inside(of, bins));
     write_raster(jobs, bins, kWhole, rows, out, [&](std::int64_t row, RasterCells& cells) {
@@ -121,7 +141,7 @@ void cover_raster(const std::vector<CoverLanes>& lanes, const RasterJobs& jobs, 
             const std::int64_t* packed = lanes[of].packed + block * std::int64_t(lanes[of].launches);
             for (const LaunchBins& launch : inside[of]) {
                 if (packed[launch.launch] != 0)
-                    add_launch(launch, std::uint64_t(packed[launch.launch]), ops, bins, cells);
+                    add_launch(launch, std::uint64_t(packed[launch.launch]), ops, order, !out.by_class, bins, cells);
             }
         }
     });
