@@ -75,7 +75,7 @@ def attend(config: MuseConfig, layer: int, q: Tensor, k: Tensor, v: Tensor) -> T
     groups = q.reshape(tokens, k.shape[0], -1, config.head_dim).permute(1, 2, 0, 3)
     scores = linear(groups, k[:, None]) * config.head_dim**-0.5
     mask = visible(config, layer, positions - tokens, tokens, q.device)
-    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf).double(), dim=-1).float()
     mixed = linear(weights, v[:, None].mT)
     return mixed.permute(2, 0, 1, 3).flatten(1, 2)
 

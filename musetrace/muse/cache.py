@@ -9,6 +9,7 @@ from torch import Tensor
 
 from musetrace.errors import UsageError
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.draft.config import DraftConfig
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class KvCache:
     v: list[Tensor]
 
     @classmethod
-    def empty(cls, config: MuseConfig, capacity: int) -> KvCache:
+    def empty(cls, config: MuseConfig | DraftConfig, capacity: int) -> KvCache:
         """A cache for ``capacity`` positions, full of NaN: a read of what was never written shows."""
         if not 1 <= capacity <= config.max_position_embeddings:
             raise UsageError(

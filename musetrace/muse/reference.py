@@ -35,6 +35,7 @@ __all__ = [
     "head_logits",
     "layer_body",
     "layer_forward",
+    "logits_of",
     "project_qkv",
     "verify",
 ]
@@ -143,7 +144,11 @@ def layer_forward(
 
 def head_logits(config: MuseConfig, head: HeadWeights, x: Tensor, rounding: Rounding) -> Tensor:
     """Logits [tokens, V] of the residual stream behind the last layer."""
-    normed = rounding.to_bf16(rms_norm(x, config.rms_norm_eps) * head.norm)
+    return logits_of(config, head, rounding.to_bf16(rms_norm(x, config.rms_norm_eps) * head.norm))
+
+
+def logits_of(config: MuseConfig, head: HeadWeights, normed: Tensor) -> Tensor:
+    """Logits [tokens, V] of rows [tokens, H] behind their last norm; the draft's too."""
     logits = linear(normed, head.lm_head) * config.output_multiplier
     return torch.tanh(logits / config.final_logit_softcapping) * config.final_logit_softcapping
 

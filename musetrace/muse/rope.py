@@ -1,4 +1,4 @@
-"""Rotary embedding of the sliding layers.
+"""Rotary embedding: of the sliding layers, and of the draft.
 
 Element ``i`` of a head is rotated with element ``i + head_dim / 2``, as ``transformers`` does it
 (descriptions of the model that pair neighbours assume a checkpoint with permuted rows).
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.draft.config import DraftConfig
 
 
-def rope_tables(config: MuseConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
+def rope_tables(config: MuseConfig | DraftConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines, fp32 [tokens, head_dim / 2], of integer positions [tokens]."""
     exponents = (
         torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim

@@ -28,10 +28,11 @@ final norm                                       bf16
 logits, multiplier, soft cap                     fp32
 ===============================================  ========================================================
 
-Under ``Rounding.NONE`` all of these stay fp32. Sums of products and of squares are taken in fp64 and rounded
-to fp32 once, in both modes. So the reference does not depend on the order of a sum, and a kernel's distance
-from it is the kernel's own rounding. A bf16 value near an edge may still fall on the other side, and a near
-tie of the router may go the other way: compare layer by layer, each on the kernel's own input.
+Under ``Rounding.NONE`` all of these stay fp32. Sums of products and of squares, and the softmax, are taken in
+fp64 and rounded to fp32 once, in both modes. So the reference does not depend on the order of a sum, and a
+kernel's distance from it is the kernel's own rounding. A bf16 value near an edge may still fall on the other
+side, and a near tie of the router may go the other way: compare layer by layer, each on the kernel's own
+input.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Synthetic weights of a Muse Spark Open model, seeded, under the public parameter names.
 
 Each tensor depends on (seed, layer, name) alone (an expert matrix on its number too), so one layer, or one
-expert, can be made without the rest. Values come from random integers by additions and multiplications only,
-so they have the same bits on every machine.
+expert, can be made without the rest. The values are those of ``random_tensors``.
 
 The quantised experts *are* the model: ``state_dict`` gives their dequantised values. Dense weights are bf16,
 router and residual gates fp32, as in the public checkpoint. Norm weights are such that ``1 + w`` is exact in
@@ -12,17 +11,14 @@ of the layer changes the output.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from musetrace.muse import nvfp4
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.nvfp4 import Nvfp4Tensor
+from musetrace.muse.random_tensors import RandomTensors
 
 # Attributes of LayerWeights and the public parameter names behind "layers.N.".
 DENSE_NAMES = {
@@ -46,9 +42,6 @@ DENSE_NAMES = {
 EXPERT_NAMES = {"gate_up": "mlp.experts.gate_up_proj", "down": "mlp.experts.down_proj"}
 
 Experts = Tensor | Nvfp4Tensor
-
-# The even ones of the four 16-bit quarters of a random word.
-_EVEN_QUARTERS = 0x0000_FFFF_0000_FFFF
 
 
 @dataclass(frozen=True)
@@ -145,7 +138,7 @@ def synthesize(config: MuseConfig, seed: int) -> ModelWeights:
 
 def synthesize_head(config: MuseConfig, seed: int) -> HeadWeights:
     """Embedding, final norm and output projection. Logits reach the bend of the soft cap."""
-    source = _Source(seed, None)
+    source = RandomTensors(seed, None)
     vocab, hidden = config.vocab_size, config.hidden_size
     logit_std = 0.4 * config.final_logit_softcapping
     return HeadWeights(
@@ -164,7 +157,7 @@ def synthesize_layer(config: MuseConfig, seed: int, layer: int) -> LayerWeights:
         UsageError: the model has no such layer.
     """
     quantised = config.expert_format(layer) == "nvfp4"
-    source = _Source(seed, layer)
+    source = RandomTensors(seed, layer)
     hidden, moe, inner = config.hidden_size, config.moe_hidden_size, config.moe_intermediate_size
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
@@ -200,54 +193,3 @@ def synthesize_layer(config: MuseConfig, seed: int, layer: int) -> LayerWeights:
         post_ffn_norm=norm("post_ffn_norm", hidden),
         ffn_gate=source.residual_gate(DENSE_NAMES["ffn_gate"], config),
     )
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Random tensors of one layer (None: of the head)."""
-
-    seed: int
-    layer: int | None
-
-    def normal(self, name: str, shape: tuple[int, ...], std: float, part: int = 0) -> Tensor:
-        """Fp32, near-normal: a sum of four 16-bit numbers, with the same bits on every machine."""
-        key = f"{self.seed}/{self.layer}/{name}/{part}".encode()
-        generator = np.random.Philox(key=int.from_bytes(hashlib.sha256(key).digest()[:16], "big"))
-        words = generator.random_raw(math.prod(shape))
-        pairs = (words & _EVEN_QUARTERS) + (words >> 16 & _EVEN_QUARTERS)
-        total = (pairs & 0xFFFF_FFFF) + (pairs >> 32)
-        # Four numbers below 2**16 have mean 2 (2**16 - 1) and variance 4 / 12 (2**32 - 1).
-        centred = torch.from_numpy(total.astype(np.int64) - 2 * (2**16 - 1)).float()
-        return (centred * (std * math.sqrt(3 / (2**32 - 1)))).reshape(shape)
-
-    def bf16(self, name: str, shape: tuple[int, ...], std: float) -> Tensor:
-        return self.normal(name, shape, std).bfloat16()
-
-    def norm(self, name: str, width: int) -> Tensor:
-        # normal() stays within 3.47 standard deviations: 1 + w is above 0.5, so w has no more bits than it.
-        return (1 + self.normal(name, (width,), 0.14)).bfloat16().float() - 1
-
-    def residual_gate(self, name: str, config: MuseConfig) -> Tensor:
-        # A branch weighs about an eighth, as in a trained deep model. With gates around zero, random layers
-        # amplify a rounding error 5 to 10 times each, and no two correct programs agree after a few of them.
-        weights = self.normal(name, (config.hidden_size,), 0.7) - 2
-        # A few channels so far open that the floor under alpha matters.
-        weights[::256] += 12
-        return weights * config.residual_gate_temperature
-
-    def experts(self, name: str, shape: tuple[int, int, int], quantised: bool) -> Experts:
-        """One expert at a time, so that only one is ever in fp32."""
-        matrices = (self._expert(name, shape[1:], expert) for expert in range(shape[0]))
-        if not quantised:
-            return torch.stack([matrix.bfloat16() for matrix in matrices])
-        parts = [nvfp4.quantize(matrix) for matrix in matrices]
-        return Nvfp4Tensor(
-            codes=torch.stack([part.codes for part in parts]),
-            scales=torch.stack([part.scales for part in parts]),
-            global_scale=torch.stack([part.global_scale for part in parts]),
-        )
-
-    def _expert(self, name: str, shape: tuple[int, int], expert: int) -> Tensor:
-        # Experts differ in size, so that taking the scale of another one is seen.
-        size = 0.5 + (expert * 5 % 8) / 4
-        return self.normal(name, shape, size / math.sqrt(shape[1]), part=expert)
