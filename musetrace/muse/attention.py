@@ -11,6 +11,7 @@ from musetrace.muse.config import MuseConfig
 from musetrace.muse.norms import centred_norm, rms_norm
 from musetrace.muse.rope import apply_rope, rope_tables
 from musetrace.muse.rounding import Rounding, linear
+from musetrace.muse.speculative.tree import TokenTree
 from musetrace.muse.weights import LayerWeights
 
 
@@ -33,9 +34,18 @@ class Projected:
 
 
 def project_qkv(
-    config: MuseConfig, weights: LayerWeights, x: Tensor, start: int, rounding: Rounding
+    config: MuseConfig,
+    weights: LayerWeights,
+    x: Tensor,
+    start: int,
+    rounding: Rounding,
+    tree: TokenTree | None = None,
 ) -> Projected:
-    """Projections of the residual stream x [tokens, H], whose positions go from ``start`` on."""
+    """Projections of the residual stream x [tokens, H], whose positions go from ``start`` on.
+
+    Args:
+        tree: of the tokens; None for a chain.
+    """
     normed = rounding.to_bf16(centred_norm(x, weights.input_norm, config.rms_norm_eps))
 
     def heads(weight: Tensor) -> Tensor:
@@ -44,29 +54,45 @@ def project_qkv(
     q = rms_norm(heads(weights.q_proj), config.rms_norm_eps) * config.qk_scale_factor
     k = rms_norm(heads(weights.k_proj), config.rms_norm_eps)
     if not config.is_global(weights.layer):
-        tables = rope_tables(config, torch.arange(start, start + x.shape[0], device=x.device))
+        tables = rope_tables(config, token_positions(start, x.shape[0], tree).to(x.device))
         q, k = apply_rope(q, tables), apply_rope(k, tables)
     v, gate = heads(weights.v_proj), heads(weights.gate_proj)
     return Projected(normed, *(rounding.to_bf16(value) for value in (q, k, v, gate)))
 
 
+def token_positions(start: int, tokens: int, tree: TokenTree | None = None) -> Tensor:
+    """Int64 [tokens]: the positions of a chain from ``start`` on, or of a tree with its root there."""
+    return start + (torch.arange(tokens) if tree is None else torch.from_numpy(tree.depths))
+
+
 def visible(
-    config: MuseConfig, layer: int, start: int, tokens: int, device: torch.device | str = "cpu"
+    config: MuseConfig,
+    layer: int,
+    start: int,
+    tokens: int,
+    device: torch.device | str = "cpu",
+    tree: TokenTree | None = None,
 ) -> Tensor:
-    """Bool [tokens, start + tokens]: whether the query at ``start + row`` sees the key at ``column``."""
-    queries = torch.arange(start, start + tokens, device=device)
-    distance = queries[:, None] - torch.arange(start + tokens, device=device)
+    """Bool [tokens, start + tokens]: whether the token of ``row`` sees the cache row ``column``."""
+    queries = token_positions(start, tokens, tree)
+    distance = queries[:, None] - torch.cat((torch.arange(start), queries))
     reach = start + tokens if config.is_global(layer) else config.sliding_window
-    return (distance >= 0) & (distance < reach)
+    seen = (distance >= 0) & (distance < reach)
+    if tree is not None:
+        seen[:, start:] &= torch.from_numpy(tree.ancestors)
+    return seen.to(device)
 
 
-def attend(config: MuseConfig, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(
+    config: MuseConfig, layer: int, q: Tensor, k: Tensor, v: Tensor, tree: TokenTree | None = None
+) -> Tensor:
     """Attention in fp32.
 
     Args:
-        q: [tokens, heads, head_dim], the last tokens of the keys' positions.
-        k: [kv heads, positions, head_dim]; head h of q reads kv head ``h // (heads / kv heads)``.
+        q: [tokens, heads, head_dim], the last rows of the keys.
+        k: [kv heads, rows, head_dim]; head h of q reads kv head ``h // (heads / kv heads)``.
         v: like k.
+        tree: of the tokens; None for a chain.
 
     Returns:
         Fp32 [tokens, heads, head_dim].
@@ -74,7 +100,7 @@ def attend(config: MuseConfig, layer: int, q: Tensor, k: Tensor, v: Tensor) -> T
     tokens, positions = q.shape[0], k.shape[1]
     groups = q.reshape(tokens, k.shape[0], -1, config.head_dim).permute(1, 2, 0, 3)
     scores = linear(groups, k[:, None]) * config.head_dim**-0.5
-    mask = visible(config, layer, positions - tokens, tokens, q.device)
+    mask = visible(config, layer, positions - tokens, tokens, q.device, tree)
     weights = torch.softmax(scores.masked_fill(~mask, -torch.inf).double(), dim=-1).float()
     mixed = linear(weights, v[:, None].mT)
     return mixed.permute(2, 0, 1, 3).flatten(1, 2)

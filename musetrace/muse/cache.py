@@ -58,6 +58,11 @@ class KvCache:
         self.k[layer][:, start:end] = k.transpose(0, 1)
         self.v[layer][:, start:end] = v.transpose(0, 1)
 
+    def keep(self, start: int, path: Tensor) -> None:
+        """Move rows ``start + path[i]`` to ``start + i`` in every layer; int64 ``path`` ascends."""
+        for rows in (*self.k, *self.v):
+            rows[:, start : start + len(path)] = rows[:, start + path]
+
     def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
         """Views of k and v [kv heads, length, head_dim] of the first positions."""
         return self.k[layer][:, :length], self.v[layer][:, :length]

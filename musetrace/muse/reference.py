@@ -23,6 +23,7 @@ from musetrace.muse.config import MuseConfig
 from musetrace.muse.moe import MoeStates, moe_forward
 from musetrace.muse.norms import centred_norm, input_scaled_norm, residual_gate, rms_norm
 from musetrace.muse.rounding import Rounding, linear, linear_over_ranks
+from musetrace.muse.speculative.tree import TokenTree
 from musetrace.muse.weights import HeadWeights, LayerWeights, ModelWeights
 
 __all__ = [
@@ -104,6 +105,7 @@ def layer_body(
     start: int,
     rounding: Rounding,
     tp: int = 1,
+    tree: TokenTree | None = None,
 ) -> LayerStates:
     """A layer from its attention on.
 
@@ -112,9 +114,10 @@ def layer_body(
         projected: the projections of x.
         cache: already holds k and v of these tokens.
         tp: over how many ranks the sums of o_proj and unpooler are split.
+        tree: of the tokens; None for a chain.
     """
     k, v = cache.read(weights.layer, start + x.shape[0])
-    attended = attend(config, weights.layer, projected.q, k, v)
+    attended = attend(config, weights.layer, projected.q, k, v, tree)
     o_input = gated_heads(config, attended, projected.gate, rounding)
     o_output = linear_over_ranks(o_input, weights.o_proj, tp, rounding)
     alpha, beta = residual_gate(weights.attn_gate, config.residual_gate_temperature)
@@ -135,11 +138,12 @@ def layer_forward(
     start: int,
     rounding: Rounding,
     tp: int = 1,
+    tree: TokenTree | None = None,
 ) -> LayerStates:
     """A whole layer on any residual stream x [tokens, H]; writes k and v of its tokens into the cache."""
-    projected = project_qkv(config, weights, x, start, rounding)
+    projected = project_qkv(config, weights, x, start, rounding, tree)
     cache.write(weights.layer, start, projected.k, projected.v)
-    return layer_body(config, weights, x, projected, cache, start, rounding, tp)
+    return layer_body(config, weights, x, projected, cache, start, rounding, tp, tree)
 
 
 def head_logits(config: MuseConfig, head: HeadWeights, x: Tensor, rounding: Rounding) -> Tensor:
@@ -154,13 +158,21 @@ def logits_of(config: MuseConfig, head: HeadWeights, normed: Tensor) -> Tensor:
 
 
 def verify(
-    model: ModelWeights, ids: Tensor, start: int, cache: KvCache, rounding: Rounding, tp: int = 1
+    model: ModelWeights,
+    ids: Tensor,
+    start: int,
+    cache: KvCache,
+    rounding: Rounding,
+    tp: int = 1,
+    tree: TokenTree | None = None,
 ) -> VerifyResult:
     """Run tokens through the model over a cache: a verify pass of 16, or a prefill of any number.
 
     Args:
         ids: int64 [tokens], at the positions from ``start`` on.
         cache: holds the positions before ``start``; those of ``ids`` are written, whatever they held.
+        tree: of ``ids``, with its root at ``start``; None for a chain. ``KvCache.keep`` then leaves the
+            accepted ones.
 
     Raises:
         UsageError: the ids, the positions or ``tp`` do not fit the model or the cache.
@@ -175,7 +187,7 @@ def verify(
     hidden_states = [embed(config, model.head, ids)]
     layers = []
     for weights in model.layers:
-        layers.append(layer_forward(config, weights, hidden_states[-1], cache, start, rounding, tp))
+        layers.append(layer_forward(config, weights, hidden_states[-1], cache, start, rounding, tp, tree))
         hidden_states.append(layers[-1].output)
     logits = head_logits(config, model.head, hidden_states[-1], rounding)
     return VerifyResult(tuple(hidden_states), logits, tuple(layers))
