@@ -9,6 +9,7 @@
 
 #include "bindings/launch_failed.h"
 #include "bindings/shape_dict.h"
+#include "bindings/step_dict.h"
 #include "cpu/device.h"
 
 namespace py = pybind11;
@@ -25,8 +26,9 @@ using Array = py::array_t<T, py::array::c_style>;
 
 class PyDevice {
   public:
-    PyDevice(const py::dict& shape, std::uint32_t stages, std::uint32_t stage_bytes, std::uint64_t budget_ns)
-        : device_(shape_from(shape), {stages, stage_bytes, budget_ns}) {}
+    PyDevice(const py::dict& shape, std::uint32_t stages, std::uint32_t stage_bytes, std::uint64_t budget_ns,
+             const py::object& draft)
+        : device_(shape_from(shape), {stages, stage_bytes, budget_ns}, draft_from(draft)) {}
 
     void set_layer(std::uint32_t rank, std::uint32_t layer, const py::dict& arrays, bool global_attention) {
         const Shape& s = device_.shape();
@@ -57,7 +59,76 @@ class PyDevice {
     void set_head(std::uint32_t rank, const py::dict& arrays) {
         const Shape& s = device_.shape();
         wait_idle();
-        device_.rank(rank).head = {vector(arrays, "final_norm", s.hidden), bf16(arrays, "lm_head", s.vocab, s.hidden)};
+        device_.rank(rank).head = {vector(arrays, "final_norm", s.hidden), bf16(arrays, "lm_head", s.vocab, s.hidden),
+                                   bf16(arrays, "embed", s.vocab * s.ranks, s.hidden)};
+    }
+
+    void set_draft(std::uint32_t rank, const py::dict& arrays, const py::list& layers) {
+        const std::uint32_t hidden = device_.shape().hidden;
+        const DraftShape& d = device_.draft();
+        cpu::DraftWeights w;
+        w.fc = bf16(arrays, "fc", hidden, d.feature_width(hidden) / device_.shape().ranks);
+        w.context_norm = vector(arrays, "context_norm", hidden);
+        w.norm = vector(arrays, "norm", hidden);
+        for (const py::handle layer : layers) w.layers.push_back(draft_layer(py::cast<py::dict>(layer)));
+        if (w.layers.size() != d.layers) throw std::invalid_argument("the draft has another number of layers");
+        wait_idle();
+        device_.rank(rank).draft = w;
+    }
+
+    // Of every rank: what a step starts from.
+    void set_step(const py::dict& step) {
+        wait_idle();
+        const Shape& s = device_.shape();
+        const cpu::StepState state = changed_step(device_.rank(0).state, step, s.vocab * s.ranks);
+        for (std::uint32_t rank = 0; rank < s.ranks; ++rank) device_.rank(rank).state = state;
+    }
+
+    py::dict step(std::uint32_t rank) {
+        wait_idle();
+        return step_dict(device_.rank(rank).state);
+    }
+
+    Array<std::uint16_t> features(std::uint32_t rank) {
+        wait_idle();
+        return copy_of(device_.rank(rank).features, {kTokens, device_.draft().feature_width(device_.shape().hidden)});
+    }
+
+    void set_features(std::uint32_t rank, const Array<std::uint16_t>& features) {
+        check(features, "features", {kTokens, device_.draft().feature_width(device_.shape().hidden)});
+        wait_idle();
+        std::copy(features.data(), features.data() + features.size(), device_.rank(rank).features.begin());
+    }
+
+    py::tuple draft_kv(std::uint32_t rank, std::uint32_t layer) {
+        wait_idle();
+        const DraftShape& d = device_.draft();
+        const std::vector<py::ssize_t> shape{d.kv_heads, device_.shape().capacity, d.head_dim};
+        const cpu::KvLayer& cache = device_.rank(rank).draft_kv.at(layer);
+        return py::make_tuple(copy_of(cache.k, shape), copy_of(cache.v, shape));
+    }
+
+    void set_draft_kv(std::uint32_t rank, std::uint32_t layer, const Array<std::uint16_t>& k,
+                      const Array<std::uint16_t>& v) {
+        const DraftShape& d = device_.draft();
+        const std::vector<py::ssize_t> shape{d.kv_heads, device_.shape().capacity, d.head_dim};
+        check(k, "k", shape);
+        check(v, "v", shape);
+        wait_idle();
+        cpu::KvLayer& cache = device_.rank(rank).draft_kv.at(layer);
+        std::copy(k.data(), k.data() + k.size(), cache.k.begin());
+        std::copy(v.data(), v.data() + v.size(), cache.v.begin());
+    }
+
+    Array<std::uint16_t> draft_q(std::uint32_t rank) {
+        wait_idle();
+        return copy_of(device_.activations(rank).draft_q, {kTokens, device_.draft().head_columns()});
+    }
+
+    void set_draft_q(std::uint32_t rank, const Array<std::uint16_t>& q) {
+        check(q, "q", {kTokens, device_.draft().head_columns()});
+        wait_idle();
+        std::copy(q.data(), q.data() + q.size(), device_.activations(rank).draft_q.begin());
     }
 
     void set_residual(const Array<float>& residual) {
@@ -125,14 +196,33 @@ class PyDevice {
     }
 
   private:
+    cpu::DraftLayerWeights draft_layer(const py::dict& arrays) {
+        const std::uint32_t hidden = device_.shape().hidden;
+        const DraftShape& d = device_.draft();
+        return {bf16(arrays, "qkv", d.qkv_units() * d.head_dim, hidden),
+                bf16(arrays, "o", hidden, d.head_columns()),
+                bf16(arrays, "gate_up", 2 * d.intermediate, hidden),
+                bf16(arrays, "down", hidden, d.intermediate),
+                vector(arrays, "input_norm", hidden),
+                vector(arrays, "mlp_norm", hidden),
+                vector(arrays, "q_norm", d.head_dim),
+                vector(arrays, "k_norm", d.head_dim)};
+    }
+
     void wait_idle() {
         const py::gil_scoped_release unlocked;
         device_.wait_idle();
     }
 
     static const std::map<std::string, cpu::LaunchKind>& kinds() {
-        static const std::map<std::string, cpu::LaunchKind> map{
-            {"entry", cpu::LaunchKind::kEntry}, {"layer", cpu::LaunchKind::kLayer}, {"head", cpu::LaunchKind::kHead}};
+        static const std::map<std::string, cpu::LaunchKind> map{{"entry", cpu::LaunchKind::kEntry},
+                                                                {"layer", cpu::LaunchKind::kLayer},
+                                                                {"head", cpu::LaunchKind::kHead},
+                                                                {"draft_context", cpu::LaunchKind::kDraftContext},
+                                                                {"draft_layer", cpu::LaunchKind::kDraftLayer},
+                                                                {"draft_head", cpu::LaunchKind::kDraftHead},
+                                                                {"draft_tree", cpu::LaunchKind::kDraftTree},
+                                                                {"accept", cpu::LaunchKind::kAccept}};
         return map;
     }
     static const std::map<std::string, StampMode>& modes() {
@@ -204,13 +294,24 @@ class PyDevice {
 void bind_cpu(py::module_ module) {
     bind_launch_failed<cpu::LaunchFailed>(module);
     module.attr("TOKENS") = kTokens;
+    module.attr("FROM_STATE") = cpu::kFromState;
     module.def("clock_ns", &stamp_clock_ns, "The clock of the host device's stamps (CLOCK_MONOTONIC), ns");
     py::class_<PyDevice>(module, "Device", "Virtual ranks of blocks whose warps are threads")
-        .def(py::init<const py::dict&, std::uint32_t, std::uint32_t, std::uint64_t>(), py::arg("shape"),
-             py::arg("stages") = 6, py::arg("stage_bytes") = 16384, py::arg("budget_ns") = 30'000'000'000ull)
+        .def(py::init<const py::dict&, std::uint32_t, std::uint32_t, std::uint64_t, const py::object&>(),
+             py::arg("shape"), py::arg("stages") = 6, py::arg("stage_bytes") = 16384,
+             py::arg("budget_ns") = 30'000'000'000ull, py::arg("draft") = py::none())
         .def("set_layer", &PyDevice::set_layer, py::arg("rank"), py::arg("layer"), py::arg("arrays"),
              py::arg("global_attention"))
         .def("set_head", &PyDevice::set_head, py::arg("rank"), py::arg("arrays"))
+        .def("set_draft", &PyDevice::set_draft, py::arg("rank"), py::arg("arrays"), py::arg("layers"))
+        .def("set_step", &PyDevice::set_step, py::arg("step"), "What is named of the step's state, on every rank")
+        .def("step", &PyDevice::step, py::arg("rank"), "The state that the last launch left")
+        .def("features", &PyDevice::features, py::arg("rank"), "bf16 bits, uint16[16, target layers * hidden]")
+        .def("set_features", &PyDevice::set_features, py::arg("rank"), py::arg("features"))
+        .def("draft_kv", &PyDevice::draft_kv, py::arg("rank"), py::arg("layer"), "(k, v) as bf16 bits")
+        .def("set_draft_kv", &PyDevice::set_draft_kv, py::arg("rank"), py::arg("layer"), py::arg("k"), py::arg("v"))
+        .def("draft_q", &PyDevice::draft_q, py::arg("rank"), "bf16 bits, uint16[16, heads * dim]")
+        .def("set_draft_q", &PyDevice::set_draft_q, py::arg("rank"), py::arg("q"))
         .def("set_residual", &PyDevice::set_residual, py::arg("residual"))
         .def("residual", &PyDevice::residual, py::arg("rank"), "float32[16, hidden] that the last launch left")
         .def("logits", &PyDevice::logits, py::arg("rank"), "float32[16, vocab of the rank]")

@@ -35,15 +35,43 @@ void check(const Shape& s, const DeviceOptions& options) {
             "a ring stage must hold a weight row: raise stage_bytes to " + std::to_string(largest_row) + " or more");
 }
 
+void check_draft(const Shape& s, const DraftShape& d, const DeviceOptions& options) {
+    if (d.layers == 0) return;
+    require(d.kv_heads != 0 && d.q_heads % d.kv_heads == 0, "the draft's query heads must divide by its KV heads");
+    require(d.num_targets >= 1 && d.num_targets <= kMaxTargetLayers,
+            "a draft takes " + std::to_string(kMaxTargetLayers) + " target layers at most");
+    for (std::uint32_t i = 0; i < d.num_targets; ++i) require(d.targets[i] < s.layers, "no such target layer");
+    const std::uint32_t width = d.feature_width(s.hidden);
+    require(width % s.ranks == 0, "the draft's features must divide by the number of ranks");
+    for (const std::uint32_t k : {d.head_dim, d.intermediate, width / s.ranks}) {
+        require(k != 0 && k % 16 == 0, "every inner width of the draft must be a multiple of 16");
+        require(options.stage_bytes >= 2 * k, "a ring stage must hold a weight row of the draft: raise stage_bytes");
+    }
+    require(options.stage_bytes >= 2 * d.head_columns(),
+            "a ring stage must hold a weight row of the draft: raise stage_bytes");
+    require(d.window >= kTokens, "the draft's window must hold a pass");
+}
+
+bool needs_draft(LaunchKind kind) {
+    return kind == LaunchKind::kDraftContext || kind == LaunchKind::kDraftLayer || kind == LaunchKind::kDraftHead ||
+           kind == LaunchKind::kDraftTree;
+}
+
+std::string full(std::uint32_t position, std::uint32_t capacity) {
+    return "the KV cache is full: position " + std::to_string(position) + " + 16 tokens > " + std::to_string(capacity);
+}
+
 constexpr std::uint32_t kWarps = MuseLayer::kWarpsPerBlock;
 
 }  // namespace
 
-Device::Device(const Shape& shape, const DeviceOptions& options) : shape_(shape), options_(options) {
+Device::Device(const Shape& shape, const DeviceOptions& options, const DraftShape& draft)
+    : shape_(shape), draft_(draft), options_(options) {
     check(shape, options);
-    for (std::uint32_t r = 0; r < shape.ranks; ++r) ranks_.emplace_back(shape);
+    check_draft(shape, draft, options);
+    for (std::uint32_t r = 0; r < shape.ranks; ++r) ranks_.emplace_back(shape, draft);
     for (std::uint32_t i = 0; i < shape.ranks * shape.blocks; ++i) {
-        blocks_.push_back(std::make_unique<Block>(shape, options.stages, options.stage_bytes));
+        blocks_.push_back(std::make_unique<Block>(shape, draft, options.stages, options.stage_bytes));
     }
     for (std::uint32_t r = 0; r < shape.ranks; ++r) {
         for (std::uint32_t b = 0; b < shape.blocks; ++b) {
@@ -83,10 +111,14 @@ void Device::set_delay(std::uint32_t rank, std::uint32_t job, std::uint64_t dela
 }
 
 std::uint64_t Device::launch(const LaunchRequest& request) {
-    require(request.position + kTokens <= shape_.capacity, "the KV cache is full: position " +
-                                                               std::to_string(request.position) + " + 16 tokens > " +
-                                                               std::to_string(shape_.capacity));
+    const bool from_state = request.position == kFromState;
+    require(from_state || std::uint64_t{request.position} + kTokens <= shape_.capacity,
+            full(request.position, shape_.capacity));
     require(request.kind != LaunchKind::kLayer || request.layer < shape_.layers, "no such layer");
+    require(request.kind != LaunchKind::kDraftLayer || request.layer < draft_.layers, "no such draft layer");
+    require(!needs_draft(request.kind) || draft_.layers != 0, "the device has no draft");
+    require(from_state || (!needs_draft(request.kind) && request.kind != LaunchKind::kAccept),
+            "a launch of draft or accepting takes its position from the step's state");
     std::uint64_t ticket;
     {
         const std::lock_guard lock(mutex_);
@@ -101,7 +133,9 @@ void Device::wait(std::uint64_t ticket) {
     std::unique_lock lock(mutex_);
     require(ticket >= 1 && ticket <= last_ticket_, "no such launch");
     launch_done_.wait(lock, [&] { return ended_ticket_ >= ticket; });
-    if (failed_first_ != 0 && ticket >= failed_first_ && ticket <= failed_last_) throw LaunchFailed(failed_report_);
+    if (failed_first_ == 0 || ticket < failed_first_ || ticket > failed_last_) return;
+    if (failed_full_) throw std::invalid_argument(full(ranks_[0].state.position, shape_.capacity));
+    throw LaunchFailed(failed_report_);
 }
 
 void Device::wait_idle() {
@@ -126,6 +160,7 @@ void Device::run_queue() {
             failed_first_ = next.ticket;
             failed_last_ = ended_ticket_ = last_ticket_;
             failed_report_ = report_;
+            failed_full_ = report_.claimed == 0;
         }
         launch_done_.notify_all();
     }
@@ -133,6 +168,9 @@ void Device::run_queue() {
 
 // Runs with the mutex free; only the runner thread is here.
 bool Device::run_launch(const LaunchRequest& request) {
+    report_ = {};
+    launch_ = resolved(request);
+    if (launch_.position + kTokens > shape_.capacity) return false;
     prepare(request);
     running_ = static_cast<std::uint32_t>(workers_.size());
     generation_.publish(generation_.value() + 1);
@@ -144,18 +182,42 @@ bool Device::run_launch(const LaunchRequest& request) {
             for (ExchangeCopy& copy : rank.exchange) copy.reset(0, 1);
         }
     }
-    for (Rank& rank : ranks_) {
-        if (request.kind == LaunchKind::kLayer) rank.previous_experts[request.layer].swap(rank.next_experts);
-        rank.next_experts.clear();
-    }
+    if (ended_well) keep_state(request);
+    for (Rank& rank : ranks_) rank.next_experts.clear();
     parity_ ^= 1u;
     return ended_well;
 }
 
+// What a launch leaves for the next step.
+void Device::keep_state(const LaunchRequest& request) {
+    for (Rank& rank : ranks_) {
+        if (request.kind == LaunchKind::kLayer) rank.previous_experts[request.layer].swap(rank.next_experts);
+        if (request.kind == LaunchKind::kDraftTree || request.kind == LaunchKind::kAccept) rank.state = rank.next_state;
+    }
+}
+
+// The state is the same on every rank.
+Launch Device::resolved(const LaunchRequest& request) const {
+    const StepState& state = ranks_[0].state;
+    const bool from_state = request.position == kFromState;
+    const std::uint32_t position = from_state ? state.position : request.position;
+    const Rows rows = needs_draft(request.kind) ? Rows::block(position)
+                      : from_state              ? Rows::tree(state)
+                                                : Rows::chain(position);
+    return {request.kind,
+            request.layer,
+            position,
+            from_state,
+            rows,
+            Rows::chain(position - std::min(position, state.kept)),
+            parity_,
+            request.stamps,
+            request.stamp_base,
+            request.epoch,
+            delays_ns_.empty() ? nullptr : delays_ns_.data()};
+}
+
 void Device::prepare(const LaunchRequest& request) {
-    report_ = {};
-    launch_ = {request.kind,   request.layer,      request.position, parity_,
-               request.stamps, request.stamp_base, request.epoch,    delays_ns_.empty() ? nullptr : delays_ns_.data()};
     for (std::uint32_t r = 0; r < shape_.ranks; ++r) {
         const StampRegion region = stamp_region(r, request.stamps);
         for (std::uint32_t b = 0; b < shape_.blocks; ++b) {
@@ -202,6 +264,7 @@ void Device::run_warp_as(std::uint32_t rank, std::uint32_t block_id, std::uint32
         region.header(block_id)->sm = static_cast<std::uint32_t>(std::max(sched_getcpu(), 0));
     }
     Warp<kMode> w{shape_,
+                  draft_,
                   launch_,
                   ranks_,
                   ranks_[rank],

@@ -24,6 +24,9 @@ struct DeviceOptions {
     std::uint64_t budget_ns = 30'000'000'000;  // of a wait inside a launch
 };
 
+// As a launch's position: that of the step's state, when the launch begins. The rows are then the state's tree.
+inline constexpr std::uint32_t kFromState = 0xFFFFFFFF;
+
 struct LaunchRequest {
     LaunchKind kind;
     std::uint32_t layer;
@@ -43,13 +46,14 @@ class LaunchFailed : public std::runtime_error {
 
 class Device {
   public:
-    // Throws std::invalid_argument when the shape cannot be run.
-    Device(const Shape& shape, const DeviceOptions& options);
+    // Throws std::invalid_argument when the shapes cannot be run.
+    Device(const Shape& shape, const DeviceOptions& options, const DraftShape& draft = {});
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
 
     const Shape& shape() const { return shape_; }
+    const DraftShape& draft() const { return draft_; }
     Rank& rank(std::uint32_t rank) { return ranks_.at(rank); }
     // What the last launch left for the next one. Only while the queue is empty.
     Activations& activations(std::uint32_t rank) { return ranks_.at(rank).activations[parity_]; }
@@ -61,8 +65,9 @@ class Device {
 
     // Queues a launch and returns its ticket (1, 2, ...).
     std::uint64_t launch(const LaunchRequest& request);
-    // Until the launch has ended. Throws LaunchFailed when it, or one before it in the queue, did not end well; the
-    // device is usable afterwards.
+    // Until the launch has ended. Throws when it, or one before it in the queue, did not end well: LaunchFailed after a
+    // wait that ran out of time, std::invalid_argument where the step's state left no room in the KV cache. The device
+    // is usable afterwards.
     void wait(std::uint64_t ticket);
     void wait_idle();
 
@@ -75,6 +80,8 @@ class Device {
     void run_queue();
     bool run_launch(const LaunchRequest& request);
     void prepare(const LaunchRequest& request);
+    Launch resolved(const LaunchRequest& request) const;
+    void keep_state(const LaunchRequest& request);
     StampRegion stamp_region(std::uint32_t rank, StampMode mode) const;
     void run_worker(std::uint32_t rank, std::uint32_t block, std::uint32_t warp);
     template <StampMode kMode>
@@ -82,6 +89,7 @@ class Device {
     Block& block(std::uint32_t rank, std::uint32_t block) { return *blocks_[rank * shape_.blocks + block]; }
 
     const Shape shape_;
+    const DraftShape draft_;
     const DeviceOptions options_;
     std::vector<Rank> ranks_;
     std::vector<std::unique_ptr<Block>> blocks_;  // [rank][block]
@@ -93,6 +101,7 @@ class Device {
     std::uint64_t last_ticket_ = 0;
     std::uint64_t ended_ticket_ = 0;
     std::uint64_t failed_first_ = 0, failed_last_ = 0;  // tickets of the last failure; 0 when there was none
+    bool failed_full_ = false;                          // it was for want of room in the KV cache
     abi::WaitReport failed_report_{};
     bool stopping_ = false;  // the runner ends when the queue is empty
 

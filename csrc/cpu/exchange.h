@@ -7,9 +7,12 @@
 // from stop 5: a rank sends its stop-5 rows after its reset, and no peer ends launch L without them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "cpu/step_state.h"
+#include "muse/draft_shape.h"
 #include "muse/shape.h"
 #include "sync/host_arch.h"
 #include "sync/slots.h"
@@ -19,6 +22,10 @@ namespace musetrace::cpu {
 using GatherBf16 = sync::Slots<sync::HostArch, sync::GatherBf16>;
 using SumBf16 = sync::Slots<sync::HostArch, sync::SumBf16>;
 using GatherF32 = sync::Slots<sync::HostArch, sync::GatherF32>;
+
+// Of a draft row, from one block's share of the vocabulary: its best scores (fp32), their tokens, its highest score,
+// and the sum of exp(score - highest).
+inline constexpr std::uint32_t kCandidateWords = 2 * kMaxTopK + 2;
 
 struct ExchangeCopy {
     // Within the rank: written by the block that made them, read by all blocks of the rank.
@@ -32,9 +39,13 @@ struct ExchangeCopy {
     std::vector<std::uint32_t> logits;    // [token][experts] fp32
     std::vector<std::uint16_t> features;  // [pair][intermediate], SwiGLU output
     std::vector<std::uint16_t> outputs;   // [pair][moe_hidden], expert output
+    // Of the draft and of accepting.
+    std::vector<std::uint16_t> mlp_features;  // within the rank: [token][intermediate of the rank]
+    std::vector<std::uint32_t> candidates;    // [rank][block][token][kCandidateWords]
+    std::vector<std::uint32_t> choices;       // [rank][block][token][2], score (fp32) and token
 
-    explicit ExchangeCopy(const Shape& s)
-        : heads(std::size_t{kTokens} * s.head_columns()),
+    ExchangeCopy(const Shape& s, const DraftShape& d)
+        : heads(std::size_t{kTokens} * std::max(s.head_columns(), d.head_columns())),
           rows1(std::size_t{kTokens} * s.hidden),
           rows5(std::size_t{kTokens} * s.hidden),
           partial1(std::size_t{s.ranks} * kTokens * s.hidden),
@@ -42,7 +53,10 @@ struct ExchangeCopy {
           pooled(std::size_t{kTokens} * s.moe_hidden),
           logits(std::size_t{kTokens} * s.experts),
           features(std::size_t{s.pairs()} * s.intermediate),
-          outputs(std::size_t{s.pairs()} * s.moe_hidden) {
+          outputs(std::size_t{s.pairs()} * s.moe_hidden),
+          mlp_features(std::size_t{kTokens} * d.intermediate),
+          candidates(std::size_t{s.ranks} * s.blocks * kTokens * kCandidateWords),
+          choices(std::size_t{s.ranks} * s.blocks * kTokens * 2) {
         reset(0, 1);
     }
 
@@ -62,6 +76,9 @@ struct ExchangeCopy {
         part(GatherF32{}, logits);
         part(GatherBf16{}, features);
         part(GatherBf16{}, outputs);
+        part(GatherBf16{}, mlp_features);
+        part(GatherF32{}, candidates);
+        part(GatherF32{}, choices);
     }
 };
 

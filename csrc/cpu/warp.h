@@ -21,13 +21,22 @@ enum class LaunchKind : std::uint8_t {
     kEntry,  // embedded tokens in; first layer's qkv out
     kLayer,  // attention to stop 5, and the next layer's qkv unless it is the last layer
     kHead,   // final norm and lm_head
+    // The rest of a decode step; all take their position from the step's state.
+    kDraftContext,  // the kept rows' context; embedded root and masks in, first draft layer's qkv out
+    kDraftLayer,    // attention to the MLP's stop, and the next draft layer's qkv unless it is the last
+    kDraftHead,     // the draft's norm and the target's lm_head
+    kDraftTree,     // the draft's best tokens, and the tree of them
+    kAccept,        // what the target chose, the path that matches, and its rows of the KV cache
 };
 
 struct Launch {
     LaunchKind kind;
-    std::uint32_t layer;     // kLayer: the layer; kEntry: 0; kHead: number of layers
-    std::uint32_t position;  // of the first of the 16 tokens
-    std::uint32_t parity;    // which copy of the exchange and of the activations this launch reads
+    std::uint32_t layer;     // kLayer, kDraftLayer: the layer; kEntry: 0; kHead: number of layers
+    std::uint32_t position;  // of the first of the 16 tokens; rows before it are in the cache
+    bool from_state;         // position and tokens are those of the step's state
+    Rows rows;
+    Rows context_rows;     // of a draft's context
+    std::uint32_t parity;  // which copy of the exchange and of the activations this launch reads
     StampMode stamps;
     char* stamp_base;  // rank 0's region; null when not recorded
     std::uint32_t epoch;
@@ -37,6 +46,7 @@ struct Launch {
 template <StampMode kMode>
 struct Warp {
     const Shape& shape;
+    const DraftShape& draft;
     const Launch& launch;
     std::vector<Rank>& ranks;
     Rank& rank;
@@ -50,7 +60,9 @@ struct Warp {
     std::uint32_t block_id() const { return waiter.block; }
     std::uint32_t group_warp() const { return waiter.warp - kFirstGroupWarp; }
     std::uint32_t first_token() const { return group_warp() * kTokensPerWarp; }
+    bool drafts() const { return launch.kind == LaunchKind::kDraftLayer; }
     const LayerWeights& weights() const { return rank.layers[launch.layer]; }
+    const DraftLayerWeights& draft_weights() const { return rank.draft.layers[launch.layer]; }
     ExchangeCopy& exchange() const { return rank.exchange[launch.parity]; }
     ExchangeCopy& exchange_of(std::uint32_t peer) const { return ranks[peer].exchange[launch.parity]; }
     const Activations& input() const { return rank.activations[launch.parity]; }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 
 #include "cpu/numbers.h"
 
@@ -93,6 +94,22 @@ struct LayerWeights {
 struct HeadWeights {
     const float* final_norm = nullptr;
     Matrix lm_head;
+    Matrix embed;  // of the whole vocabulary; without values where the host embeds
+};
+
+struct DraftLayerWeights {
+    Matrix qkv, o, gate_up, down;  // gate_up: rows 2j and 2j + 1 are gate and up of feature j
+    const float* input_norm = nullptr;
+    const float* mlp_norm = nullptr;
+    const float* q_norm = nullptr;
+    const float* k_norm = nullptr;
+};
+
+struct DraftWeights {
+    Matrix fc;
+    const float* context_norm = nullptr;
+    const float* norm = nullptr;
+    std::vector<DraftLayerWeights> layers;
 };
 
 }  // namespace musetrace::cpu

@@ -12,6 +12,7 @@ from musetrace import _core
 from musetrace.errors import DeviceError
 from musetrace.job_table import JobTable, wait_sentence
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.draft.config import DraftConfig
 from musetrace.record.source import StampSource
 
 # Tokens of one verify pass.
@@ -106,4 +107,20 @@ def shape_of(config: MuseConfig, tp: int, blocks: int, capacity: int, layers: in
         "softcap": config.final_logit_softcapping,
         "routed_scale": config.routed_scaling_factor,
         "rope_theta": config.rope_theta,
+    }
+
+
+def draft_shape_of(draft: DraftConfig, tp: int) -> dict[str, Any]:
+    """The sizes of a draft as the compiled devices take them (``csrc/muse/draft_shape.h``)."""
+    return {
+        "layers": draft.num_hidden_layers,
+        "q_heads": draft.num_attention_heads // tp,
+        "kv_heads": draft.num_key_value_heads // tp,
+        "head_dim": draft.head_dim,
+        "intermediate": draft.intermediate_size // tp,
+        "window": draft.sliding_window,
+        "mask_token": draft.mask_token_id,
+        "targets": list(draft.target_layer_ids),
+        "rms_eps": draft.rms_norm_eps,
+        "rope_theta": draft.rope_theta,
     }

@@ -51,6 +51,13 @@ STOPS = {
     "stop4_wait_ranks": "gemm2_send",
     "stop5_wait_ranks": "unpooler_send",
 }
+# Those of the draft, the tree and accepting.
+STEP_STOPS = {
+    "fc_stop_wait_ranks": "fc_send",
+    "down_stop_wait_ranks": "down_send",
+    "tree_wait_ranks": "tree_send",
+    "accept_wait_ranks": "accept_send",
+}
 
 
 def struct_fields(dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -191,10 +198,11 @@ def test_a_block_has_twelve_warps_and_every_one_has_a_role(table: JobTable) -> N
         assert all(job.warps[0] <= warp <= job.warps[1] for warp in job.stamped_by)
 
 
-def test_each_of_the_five_stops_waits_for_what_the_ranks_send(table: JobTable) -> None:
+def test_each_stop_waits_for_what_the_ranks_send(table: JobTable) -> None:
     by_name = {job.name: job for job in table.jobs}
-    assert sorted(name for name in by_name if name.endswith("_wait_ranks")) == sorted(STOPS)
-    for name, sent in STOPS.items():
+    stops = STOPS | STEP_STOPS
+    assert sorted(name for name in by_name if name.endswith("_wait_ranks")) == sorted(stops)
+    for name, sent in stops.items():
         awaits = by_name[name].awaits
         assert awaits is not None
         assert table.jobs[awaits].name == sent
@@ -213,7 +221,10 @@ def test_a_wait_and_nothing_else_names_the_job_it_waits_for(table: JobTable) -> 
 # Barriers and the ring are of a block; all else comes through a rank's own exchange buffers, which its blocks
 # fill, or at the stops those of all ranks.
 FROM_THE_RANK = {
-    "muse_layer": {"o_proj_wait_heads", "stop1_wait_rows", "stop5_wait_rows"},
+    "muse_layer": {
+        *("o_proj_wait_heads", "stop1_wait_rows", "stop5_wait_rows"),
+        *("fc_stop_wait_rows", "down_wait_features", "down_stop_wait_rows"),
+    },
     "muse_hopper": {
         *("attention_wait_splits", "o_proj_wait_heads", "stop1_wait_rows", "pooler_wait_input"),
         *("router_wait_slices", "gemm1_wait_input", "unpooler_wait_input", "stop5_wait_rows"),

@@ -1,6 +1,9 @@
-// Attention of 16 new tokens over the KV cache. A block takes whole query heads; its eight group warps split the
-// keys and merge. In global layers the loader and the input warp bring K and V; in sliding-window layers each group
-// warp brings its own keys.
+// Attention of 16 rows over the KV cache, of the target or of the draft. A block takes whole query heads; its eight
+// group warps split the keys and merge. In global layers the loader and the input warp bring K and V; in sliding-window
+// layers each group warp brings its own keys.
+//
+// A key belongs to a warp by its position, not by its cache row or by where the pass begins. So what a token gets does
+// not depend on the tree or the pass that it is verified in, to the last bit.
 #pragma once
 
 #include <algorithm>
@@ -13,51 +16,38 @@
 
 namespace musetrace::cpu::ops {
 
+// What attention reads, and its sizes.
+struct AttentionInput {
+    std::uint32_t q_heads;
+    std::uint32_t kv_heads;
+    std::uint32_t head_dim;
+    std::uint32_t window;  // 0: the whole context
+    const KvLayer& kv;
+    const std::vector<std::uint16_t>& q;
+    const std::uint16_t* gate;  // null: neither norm nor gate behind the softmax
+
+    std::uint32_t columns() const { return q_heads * head_dim; }
+};
+
+template <class W>
+AttentionInput attention_input(const W& w) {
+    const std::uint32_t layer = w.launch.layer;
+    if (w.drafts()) {
+        const DraftShape& d = w.draft;
+        return {d.q_heads, d.kv_heads, d.head_dim, d.window, w.rank.draft_kv[layer], w.input().draft_q, nullptr};
+    }
+    const Shape& s = w.shape;
+    const std::uint32_t window = w.weights().global_attention ? 0 : s.window;
+    return {s.q_heads, s.kv_heads, s.head_dim, window, w.rank.kv[layer], w.input().q, w.input().gate.data()};
+}
+
 struct Attention {
-    // Positions that any of the 16 tokens may see.
-    template <class W>
-    static Share keys(const W& w) {
-        const std::uint32_t end = w.launch.position + kTokens;
-        const bool all = w.weights().global_attention || w.launch.position + 1 <= w.shape.window;
-        return {all ? 0 : w.launch.position + 1 - w.shape.window, end};
-    }
-
-    template <class W>
-    static bool has_heads(const W& w) {
-        return w.block_id() < w.shape.q_heads;
-    }
-
-    // Query heads of the block: block_id, block_id + blocks, ...
-    template <class W, class Body>
-    static void for_heads(const W& w, Body body) {
-        for (std::uint32_t head = w.block_id(); head < w.shape.q_heads; head += w.shape.blocks) body(head);
-    }
-
-    template <class W>
-    static std::uint32_t kv_head(const W& w, std::uint32_t head) {
-        return head / (w.shape.q_heads / w.shape.kv_heads);
-    }
-
-    // Cache rows [keys) of the KV heads that the block's query heads use, as floats.
-    template <class W>
-    static void copy_keys(const W& w, const std::vector<std::uint16_t>& cache, Share keys, std::vector<float>& staged) {
-        std::uint32_t done = ~0u;
-        for_heads(w, [&](std::uint32_t head) {
-            const std::uint32_t kv = kv_head(w, head);
-            if (kv == done) return;
-            done = kv;
-            const std::size_t row = std::size_t{kv} * w.shape.capacity;
-            const std::size_t begin = (row + keys.begin) * w.shape.head_dim, end = (row + keys.end) * w.shape.head_dim;
-            for (std::size_t i = begin; i < end; ++i) staged[i] = bf16_to_float(cache[i]);
-        });
-    }
-
     struct Loader {
         template <class W>
         static void run(W& w) {
-            if (!w.weights().global_attention || !has_heads(w)) return;
-            w.template job<MuseLayer::attention_load_k>(
-                [&] { copy_keys(w, w.rank.kv[w.launch.layer].k, keys(w), w.block.k); });
+            const AttentionInput in = attention_input(w);
+            if (in.window != 0 || !has_heads(w, in)) return;
+            w.template job<MuseLayer::attention_load_k>([&] { copy_keys(w, in, in.kv.k, rows(w, in), w.block.k); });
             w.block.kv_full.arrive();
         }
     };
@@ -65,9 +55,9 @@ struct Attention {
     struct Input {
         template <class W>
         static void run(W& w) {
-            if (!w.weights().global_attention || !has_heads(w)) return;
-            w.template job<MuseLayer::attention_load_v>(
-                [&] { copy_keys(w, w.rank.kv[w.launch.layer].v, keys(w), w.block.v); });
+            const AttentionInput in = attention_input(w);
+            if (in.window != 0 || !has_heads(w, in)) return;
+            w.template job<MuseLayer::attention_load_v>([&] { copy_keys(w, in, in.kv.v, rows(w, in), w.block.v); });
             w.block.kv_full.arrive();
         }
     };
@@ -75,23 +65,22 @@ struct Attention {
     struct Group {
         template <class W>
         static void run(W& w) {
-            if (!has_heads(w)) return;
-            const Share all = keys(w);
-            const Share part = block_share(all.size(), w.group_warp(), kGroupWarps);
-            const Share own{all.begin + part.begin, all.begin + part.end};
-            if (w.weights().global_attention) {
+            const AttentionInput in = attention_input(w);
+            if (!has_heads(w, in)) return;
+            const std::vector<std::uint32_t> own = own_rows(w, in);
+            if (in.window == 0) {
                 w.template job<MuseLayer::attention_wait_kv>(
                     [&] { w.block.kv_full.wait_parity(w.waiter, MuseLayer::attention_wait_kv, 0); });
             } else {
                 w.template job<MuseLayer::attention_load_window>([&] {
-                    copy_keys(w, w.rank.kv[w.launch.layer].k, own, w.block.k);
-                    copy_keys(w, w.rank.kv[w.launch.layer].v, own, w.block.v);
+                    copy_keys(w, in, in.kv.k, own, w.block.k);
+                    copy_keys(w, in, in.kv.v, own, w.block.v);
                 });
             }
             w.template job<MuseLayer::attention_compute>(
-                [&] { for_heads(w, [&](std::uint32_t head) { attend(w, head, own); }); });
+                [&] { for_heads(w, in, [&](std::uint32_t head) { attend(w, in, head, own); }); });
             w.group_sync(MuseLayer::attention_merge);
-            w.template job<MuseLayer::attention_merge>([&] { merge(w); });
+            w.template job<MuseLayer::attention_merge>([&] { merge(w, in); });
             w.block.merged.arrive();
         }
     };
@@ -99,15 +88,15 @@ struct Attention {
     struct Sender {
         template <class W>
         static void run(W& w) {
-            if (!has_heads(w)) return;
+            const AttentionInput in = attention_input(w);
+            if (!has_heads(w, in)) return;
             w.template job<MuseLayer::attention_wait_merge>(
                 [&] { w.block.merged.wait_parity(w.waiter, MuseLayer::attention_wait_merge, 0); });
             w.template job<MuseLayer::attention_send>([&] {
-                const std::uint32_t columns = w.shape.head_columns();
-                for_heads(w, [&](std::uint32_t head) {
+                for_heads(w, in, [&](std::uint32_t head) {
                     for (std::uint32_t token = 0; token < kTokens; ++token) {
-                        for (std::uint32_t d = 0; d < w.shape.head_dim; ++d) {
-                            const std::size_t at = std::size_t{token} * columns + head * w.shape.head_dim + d;
+                        for (std::uint32_t d = 0; d < in.head_dim; ++d) {
+                            const std::size_t at = std::size_t{token} * in.columns() + head * in.head_dim + d;
                             GatherBf16::send(&w.exchange().heads[at], float_to_bf16(w.block.heads[at]));
                         }
                     }
@@ -118,72 +107,128 @@ struct Attention {
 
   private:
     template <class W>
-    static float* partial_row(const W& w, std::uint32_t warp, std::uint32_t head, std::uint32_t token) {
-        const std::size_t row = (std::size_t{warp} * w.shape.q_heads + head) * kTokens + token;
-        return w.block.partial.data() + row * (2 + w.shape.head_dim);
+    static bool has_heads(const W& w, const AttentionInput& in) {
+        return w.block_id() < in.q_heads;
+    }
+
+    // Query heads of the block: block_id, block_id + blocks, ...
+    template <class W, class Body>
+    static void for_heads(const W& w, const AttentionInput& in, Body body) {
+        for (std::uint32_t head = w.block_id(); head < in.q_heads; head += w.shape.blocks) body(head);
+    }
+
+    static std::uint32_t kv_head(const AttentionInput& in, std::uint32_t head) {
+        return head / (in.q_heads / in.kv_heads);
+    }
+
+    // The position of a cache row: those of the pass are its rows in order.
+    template <class W>
+    static std::uint32_t position_of(const W& w, std::uint32_t row) {
+        return row < w.launch.position ? row : w.launch.rows.position[row - w.launch.position];
+    }
+
+    // Cache rows that any of the 16 rows may see.
+    template <class W>
+    static std::vector<std::uint32_t> rows(const W& w, const AttentionInput& in) {
+        const std::uint32_t end = w.launch.position + kTokens;
+        const bool all = in.window == 0 || w.launch.position + 1 <= in.window;
+        std::vector<std::uint32_t> found;
+        for (std::uint32_t row = all ? 0 : w.launch.position + 1 - in.window; row < end; ++row) found.push_back(row);
+        return found;
+    }
+
+    // Of these, the warp's: runs of four positions in turn.
+    template <class W>
+    static std::vector<std::uint32_t> own_rows(const W& w, const AttentionInput& in) {
+        std::vector<std::uint32_t> own;
+        for (const std::uint32_t row : rows(w, in)) {
+            if (position_of(w, row) / 4 % kGroupWarps == w.group_warp()) own.push_back(row);
+        }
+        return own;
+    }
+
+    template <class W>
+    static bool sees(const W& w, const AttentionInput& in, std::uint32_t token, std::uint32_t row) {
+        if (row >= w.launch.position && !(w.launch.rows.sees[token] >> (row - w.launch.position) & 1u)) return false;
+        return in.window == 0 || w.launch.rows.position[token] < position_of(w, row) + in.window;
+    }
+
+    // Cache rows of the KV heads that the block's query heads use, as floats.
+    template <class W>
+    static void copy_keys(const W& w, const AttentionInput& in, const std::vector<std::uint16_t>& cache,
+                          const std::vector<std::uint32_t>& rows, std::vector<float>& staged) {
+        std::uint32_t done = ~0u;
+        for_heads(w, in, [&](std::uint32_t head) {
+            const std::uint32_t kv = kv_head(in, head);
+            if (kv == done) return;
+            done = kv;
+            for (const std::uint32_t row : rows) {
+                const std::size_t begin = (std::size_t{kv} * w.shape.capacity + row) * in.head_dim;
+                for (std::size_t i = begin; i < begin + in.head_dim; ++i) staged[i] = bf16_to_float(cache[i]);
+            }
+        });
+    }
+
+    template <class W>
+    static float* partial_row(const W& w, const AttentionInput& in, std::uint32_t warp, std::uint32_t head,
+                              std::uint32_t token) {
+        const std::size_t row = (std::size_t{warp} * in.q_heads + head) * kTokens + token;
+        return w.block.partial.data() + row * (2 + in.head_dim);
     }
 
     // Softmax of one head over the warp's own keys: running maximum, sum of exponentials, weighted values.
     template <class W>
-    static void attend(W& w, std::uint32_t head, Share own) {
-        const std::uint32_t d = w.shape.head_dim;
+    static void attend(W& w, const AttentionInput& in, std::uint32_t head, const std::vector<std::uint32_t>& own) {
+        const std::uint32_t d = in.head_dim;
         const float scale = 1.0f / std::sqrt(static_cast<float>(d));
-        const std::size_t base = std::size_t{kv_head(w, head)} * w.shape.capacity * d;
+        const std::size_t base = std::size_t{kv_head(in, head)} * w.shape.capacity * d;
         std::vector<float> query(d), scores(own.size());
         for (std::uint32_t token = 0; token < kTokens; ++token) {
-            const std::uint16_t* q = w.input().q.data() + std::size_t{token} * w.shape.head_columns() + head * d;
+            const std::uint16_t* q = in.q.data() + std::size_t{token} * in.columns() + head * d;
             for (std::uint32_t i = 0; i < d; ++i) query[i] = bf16_to_float(q[i]);
-            const Share seen = visible(w, token, own);
-            float* out = partial_row(w, w.group_warp(), head, token);
+            float* out = partial_row(w, in, w.group_warp(), head, token);
             std::fill(out, out + 2 + d, 0.0f);
             out[0] = -std::numeric_limits<float>::infinity();
-            for (std::uint32_t key = seen.begin; key < seen.end; ++key) {
-                scores[key - seen.begin] = dot(query.data(), &w.block.k[base + std::size_t{key} * d], d) * scale;
-                out[0] = std::max(out[0], scores[key - seen.begin]);
+            for (std::size_t at = 0; at < own.size(); ++at) {
+                if (!sees(w, in, token, own[at])) continue;
+                scores[at] = dot(query.data(), &w.block.k[base + std::size_t{own[at]} * d], d) * scale;
+                out[0] = std::max(out[0], scores[at]);
             }
-            for (std::uint32_t key = seen.begin; key < seen.end; ++key) {
-                const float p = std::exp(scores[key - seen.begin] - out[0]);
-                const float* value = &w.block.v[base + std::size_t{key} * d];
+            for (std::size_t at = 0; at < own.size(); ++at) {
+                if (!sees(w, in, token, own[at])) continue;
+                const float p = std::exp(scores[at] - out[0]);
+                const float* value = &w.block.v[base + std::size_t{own[at]} * d];
                 out[1] += p;
                 for (std::uint32_t i = 0; i < d; ++i) out[2 + i] += p * value[i];
             }
         }
     }
 
-    // Of `own`, the keys that this token sees: not after it and, in a sliding layer, less than a window back.
+    // Puts the eight warps' parts together, then the per-head norm and the gate, where there is one.
     template <class W>
-    static Share visible(const W& w, std::uint32_t token, Share own) {
-        const std::uint32_t position = w.launch.position + token;
-        const bool all = w.weights().global_attention || position + 1 <= w.shape.window;
-        const std::uint32_t first = all ? 0 : position + 1 - w.shape.window;
-        const std::uint32_t begin = std::max(own.begin, first), end = std::min(own.end, position + 1);
-        return {begin, std::max(begin, end)};
-    }
-
-    // Puts the eight warps' parts together, then the per-head norm and the gate.
-    template <class W>
-    static void merge(W& w) {
-        const std::uint32_t d = w.shape.head_dim;
-        for_heads(w, [&](std::uint32_t head) {
+    static void merge(W& w, const AttentionInput& in) {
+        const std::uint32_t d = in.head_dim;
+        for_heads(w, in, [&](std::uint32_t head) {
             for (std::uint32_t token = w.first_token(); token < w.first_token() + kTokensPerWarp; ++token) {
                 float top = -std::numeric_limits<float>::infinity();
                 for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
-                    top = std::max(top, partial_row(w, part, head, token)[0]);
+                    top = std::max(top, partial_row(w, in, part, head, token)[0]);
                 }
                 float sum = 0.0f;
-                const std::size_t at = std::size_t{token} * w.shape.head_columns() + head * d;
+                const std::size_t at = std::size_t{token} * in.columns() + head * d;
                 float* out = w.block.heads.data() + at;
                 std::fill(out, out + d, 0.0f);
                 for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
-                    const float* row = partial_row(w, part, head, token);
+                    const float* row = partial_row(w, in, part, head, token);
                     const float weight = std::exp(row[0] - top);
                     sum += weight * row[1];
                     for (std::uint32_t i = 0; i < d; ++i) out[i] += weight * row[2 + i];
                 }
                 for (std::uint32_t i = 0; i < d; ++i) out[i] /= sum;
-                const float norm = rms_scale(out, d, w.shape.rms_eps);
+                const float norm = in.gate == nullptr ? 1.0f : rms_scale(out, d, w.shape.rms_eps);
                 for (std::uint32_t i = 0; i < d; ++i) {
-                    out[i] = round_bf16(out[i] * norm * sigmoid(bf16_to_float(w.input().gate[at + i])));
+                    const float gate = in.gate == nullptr ? 1.0f : sigmoid(bf16_to_float(in.gate[at + i]));
+                    out[i] = round_bf16(out[i] * norm * gate);
                 }
             }
         });

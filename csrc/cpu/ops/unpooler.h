@@ -108,9 +108,22 @@ struct Unpooler {
         if (token % w.shape.blocks == w.block_id()) {
             std::copy(out.begin(), out.end(), w.next().residual.begin() + std::size_t{token} * hidden);
         }
+        keep_feature(w, token, out);
         if (w.launch.layer + 1 < w.shape.layers) {
             norm_row(out.data(), w.rank.layers[w.launch.layer + 1].input_norm, hidden, w.shape.rms_eps,
                      w.block.x.data() + std::size_t{token} * hidden);
+        }
+    }
+
+    // What the draft's context is made of, where this is one of its layers.
+    template <class W>
+    static void keep_feature(W& w, std::uint32_t token, const std::vector<float>& row) {
+        const DraftShape& d = w.draft;
+        if (token % w.shape.blocks != w.block_id()) return;
+        for (std::uint32_t place = 0; place < d.num_targets; ++place) {
+            if (d.targets[place] != w.launch.layer) continue;
+            const std::size_t at = (std::size_t{token} * d.num_targets + place) * w.shape.hidden;
+            for (std::uint32_t i = 0; i < w.shape.hidden; ++i) w.rank.features[at + i] = float_to_bf16(row[i]);
         }
     }
 };

@@ -1,6 +1,7 @@
-// The jobs of a Muse Spark Open layer launch: from a layer's attention to the next layer's qkv projection and KV
-// write, with the five stops where a rank waits for the others. The one list; the CPU device, the GPU kernel, the
-// collector and the reader all take it from here.
+// The jobs of a Muse Spark Open decode step on the CPU device. A layer launch goes from a layer's attention to the next
+// layer's qkv projection and KV write, with the five stops where a rank waits for the others. Around it: the draft's
+// context (fc to context) and its layers (attention and o_proj as in the target, then gate_up to down_stop), the tree
+// of guesses, and accepting. The one list; device, collector and reader all take it from here.
 //
 // Twelve warps per block. Warps 4-7 and 8-11 are two groups that move in step, so the first warp of each stamps.
 #pragma once
@@ -20,6 +21,21 @@ namespace musetrace::abi {
 
 //      name                  op         kind      role      awaits
 #define MUSETRACE_MUSE_LAYER_JOBS(JOB)                                                          \
+    JOB(fc_load,               fc,        Load,     loader,   none)                             \
+    JOB(fc_load_input,         fc,        Load,     input,    none)                             \
+    JOB(fc_wait_input,         fc,        Wait,     group,    fc_load_input,     1, kFromBlock) \
+    JOB(fc_wait_weights,       fc,        Wait,     group,    fc_load,           1, kFromBlock) \
+    JOB(fc_compute,            fc,        Compute,  group,    none)                             \
+    JOB(fc_wait_output,        fc,        Wait,     sender,   fc_compute,        1, kFromBlock) \
+    JOB(fc_send,               fc,        Send,     sender,   none)                             \
+    JOB(fc_stop_wait_ranks,    fc_stop,   Wait,     group,    fc_send,           1, kFromRanks) \
+    JOB(fc_stop_sum,           fc_stop,   Recv,     group,    none)                             \
+    JOB(fc_stop_wait_rows,     fc_stop,   Wait,     group,    fc_stop_sum,       1, kFromRank)  \
+    JOB(fc_stop_norm,          fc_stop,   Compute,  group,    none)                             \
+    JOB(context_load,          context,   Load,     loader,   none)                             \
+    JOB(context_wait_weights,  context,   Wait,     group,    context_load,      1, kFromBlock) \
+    JOB(context_compute,       context,   Compute,  group,    none)                             \
+    JOB(context_write,         context,   Send,     group,    none)                             \
     JOB(attention_load_k,      attention, Load,     loader,   none)                             \
     JOB(attention_load_v,      attention, Load,     input,    none)                             \
     JOB(attention_load_window, attention, Load,     group,    none)                             \
@@ -75,6 +91,22 @@ namespace musetrace::abi {
     JOB(stop5_sum,             stop5,     Recv,     group,    none)                             \
     JOB(stop5_wait_rows,       stop5,     Wait,     group,    stop5_sum,         1, kFromRank)  \
     JOB(stop5_norm,            stop5,     Compute,  group,    none)                             \
+    JOB(gate_up_load,          gate_up,   Load,     loader,   none)                             \
+    JOB(gate_up_wait_weights,  gate_up,   Wait,     group,    gate_up_load,      1, kFromBlock) \
+    JOB(gate_up_compute,       gate_up,   Compute,  group,    none)                             \
+    JOB(gate_up_send,          gate_up,   Send,     group,    none)                             \
+    JOB(down_load,             down,      Load,     loader,   none)                             \
+    JOB(down_wait_features,    down,      Wait,     input,    gate_up_send,      1, kFromRank)  \
+    JOB(down_load_input,       down,      Load,     input,    none)                             \
+    JOB(down_wait_input,       down,      Wait,     group,    down_load_input,   1, kFromBlock) \
+    JOB(down_wait_weights,     down,      Wait,     group,    down_load,         1, kFromBlock) \
+    JOB(down_compute,          down,      Compute,  group,    none)                             \
+    JOB(down_wait_output,      down,      Wait,     sender,   down_compute,      1, kFromBlock) \
+    JOB(down_send,             down,      Send,     sender,   none)                             \
+    JOB(down_stop_wait_ranks,  down_stop, Wait,     group,    down_send,         1, kFromRanks) \
+    JOB(down_stop_sum,         down_stop, Recv,     group,    none)                             \
+    JOB(down_stop_wait_rows,   down_stop, Wait,     group,    down_stop_sum,     1, kFromRank)  \
+    JOB(down_stop_norm,        down_stop, Compute,  group,    none)                             \
     JOB(entry_norm,            entry,     Compute,  group,    none)                             \
     JOB(qkv_load,              qkv,       Load,     loader,   none)                             \
     JOB(qkv_wait_weights,      qkv,       Wait,     group,    qkv_load,          1, kFromBlock) \
@@ -84,11 +116,22 @@ namespace musetrace::abi {
     JOB(lm_head_load,          lm_head,   Load,     loader,   none)                             \
     JOB(lm_head_norm,          lm_head,   Compute,  group,    none)                             \
     JOB(lm_head_wait_weights,  lm_head,   Wait,     group,    lm_head_load,      1, kFromBlock) \
-    JOB(lm_head_compute,       lm_head,   Compute,  group,    none)
+    JOB(lm_head_compute,       lm_head,   Compute,  group,    none)                             \
+    JOB(tree_topk,             tree,      Compute,  group,    none)                             \
+    JOB(tree_send,             tree,      Send,     group,    none)                             \
+    JOB(tree_wait_ranks,       tree,      Wait,     group,    tree_send,         1, kFromRanks) \
+    JOB(tree_merge,            tree,      Compute,  group,    none)                             \
+    JOB(tree_build,            tree,      Compute,  group,    none)                             \
+    JOB(accept_argmax,         accept,    Compute,  group,    none)                             \
+    JOB(accept_send,           accept,    Send,     group,    none)                             \
+    JOB(accept_wait_ranks,     accept,    Wait,     group,    accept_send,       1, kFromRanks) \
+    JOB(accept_choose,         accept,    Compute,  group,    none)                             \
+    JOB(accept_walk,           accept,    Compute,  group,    none)                             \
+    JOB(accept_keep_kv,        accept,    Send,     group,    none)
 // clang-format on
 
 MUSETRACE_JOB_TABLE(MuseLayer, "muse_layer", 12, MUSETRACE_MUSE_LAYER_ROLES, MUSETRACE_MUSE_LAYER_JOBS);
-// 4 single warps with one register each, 2 stamping group warps with three: 4 * 32 + 2 * 96.
-static_assert(kSlotMap<MuseLayer>.total == 320);
+// 4 single warps with one register each, 2 stamping group warps with five: 4 * 32 + 2 * 160.
+static_assert(kSlotMap<MuseLayer>.total == 448);
 
 }  // namespace musetrace::abi
