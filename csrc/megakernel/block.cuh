@@ -114,22 +114,27 @@ struct Job {
     std::uint32_t site;
     std::uint32_t slot;
 };
-template <std::uint32_t kFirst, std::uint32_t... kOthers>
-__device__ __forceinline__ Job pick_job(std::uint32_t which) {
-    Job job{kFirst, abi::local_slot<MuseHopper>(kFirst)};
+template <class Table, std::uint32_t kFirst, std::uint32_t... kOthers>
+__device__ __forceinline__ Job pick_job_of(std::uint32_t which) {
+    Job job{kFirst, abi::local_slot<Table>(kFirst)};
     std::uint32_t place = 0;
-    ((++place == which ? (job = {kOthers, abi::local_slot<MuseHopper>(kOthers)}, 0) : 0), ...);
+    ((++place == which ? (job = {kOthers, abi::local_slot<Table>(kOthers)}, 0) : 0), ...);
     return job;
+}
+template <std::uint32_t... kJobs>
+__device__ __forceinline__ Job pick_job(std::uint32_t which) {
+    return pick_job_of<MuseHopper, kJobs...>(which);
 }
 
 // What all warps have, whatever the parameters are.
+// Shared: the block's memory, with `waiter`, `sums`, `delay_seed` and the stamps of the jobs in Table.
 // kStampRegisters: 1 for warps 0 to 3, and kByPage for the group, which has three pages of stamps and no registers to
 // spare for as many.
-template <StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
-struct WarpBase {
-    SharedMemory& shared;
+template <class Shared, class Table, StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
+struct BlockWarp {
+    Shared& shared;
     const sync::Waiter& waiter;
-    WarpStamps<MuseHopper, kMode, kStampRegisters, kAnyRole, StampSlots> stamps;
+    WarpStamps<Table, kMode, kStampRegisters, kAnyRole, BlockSlots<Table>> stamps;
     std::uint32_t warp;
     std::uint32_t lane;
     sync::RingCursor cursor{};
@@ -194,6 +199,9 @@ struct WarpBase {
         __nanosleep(hash >> 20);
     }
 };
+
+template <StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
+using WarpBase = BlockWarp<SharedMemory, MuseHopper, kMode, kDelays, kStampRegisters>;
 
 template <StampMode kMode, bool kDelays, std::uint32_t kStampRegisters>
 struct Warp : WarpBase<kMode, kDelays, kStampRegisters> {

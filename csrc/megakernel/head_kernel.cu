@@ -33,12 +33,12 @@ HeadKernel head_kernel(LayerBuild build) {
 }  // namespace
 
 int fit_head(LayerBuild build, KernelFit& fit) {
-    return fit_kernel(reinterpret_cast<const void*>(head_kernel(build)), fit);
+    return fit_kernel(reinterpret_cast<const void*>(head_kernel(build)), sizeof(SharedMemory), fit);
 }
 
 int launch_head(LayerBuild build, const HeadParams& params, cudaStream_t stream) {
     return launch_kernel(reinterpret_cast<const void*>(head_kernel(build)), params.ranks * params.shape.blocks,
-                         const_cast<HeadParams*>(&params), params.programmatic, stream);
+                         sizeof(SharedMemory), const_cast<HeadParams*>(&params), params.programmatic, stream);
 }
 
 int launch_head_sum(const HeadParams& params, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "megakernel/layer.cuh"
+#include "megakernel/launch_order.cuh"
 #include "megakernel/layer_kernel.cuh"
 
 namespace musetrace::megakernel {
@@ -9,10 +10,6 @@ namespace musetrace::megakernel {
 // 128 x 104 + 256 x 200 registers are those of 384 x 168.
 inline constexpr std::uint32_t kSingleWarpRegisters = 104;
 inline constexpr std::uint32_t kGroupRegisters = 200;
-
-// Until the launch in front has ended and its writes are visible. Every thread that reads them is behind this.
-__device__ __forceinline__ void wait_for_launch_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void let_next_launch_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 
 // By all threads of the block.
 template <StampMode kMode>

@@ -37,9 +37,10 @@ int launch_head(LayerBuild build, const HeadParams& params, cudaStream_t stream)
 // Adds up the slices of lm_head, and makes the logits of them.
 int launch_head_sum(const HeadParams& params, cudaStream_t stream);
 
-// What both kernels need: threads, shared memory, and a launch that may start before the one in front has ended.
-int fit_kernel(const void* kernel, KernelFit& fit);
-int launch_kernel(const void* kernel, std::uint32_t blocks, void* params, bool programmatic, cudaStream_t stream);
+// What all kernels need: threads, shared memory, and a launch that may start before the one in front has ended.
+int fit_kernel(const void* kernel, std::size_t shared_bytes, KernelFit& fit);
+int launch_kernel(const void* kernel, std::uint32_t blocks, std::size_t shared_bytes, void* params, bool programmatic,
+                  cudaStream_t stream);
 
 // One file for each build, so that they compile side by side.
 using LayerKernel = void (*)(LayerParams);

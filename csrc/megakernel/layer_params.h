@@ -60,10 +60,14 @@ struct RankParams {
     std::uint32_t places[kMaxRanks];
 };
 
-// What changes from step to step, in device memory, so that a graph can be replayed.
+// What changes from step to step, in device memory, so that a graph can be replayed: no host value changes in between.
 struct StepState {
-    std::uint32_t position;  // of the first of the 16 tokens
+    std::uint32_t position;  // of the first of the 16 tokens, the root
     std::uint32_t epoch;     // added to the launch's own
+    // Of the draft.
+    std::uint32_t root;           // token at `position`
+    std::uint32_t context;        // how many positions right in front of it the draft's cache lacks, at most 16
+    std::uint32_t path[kTokens];  // which row of the last verify pass each of them was; `context` of these count
 };
 
 enum class LaunchKind : std::uint8_t {

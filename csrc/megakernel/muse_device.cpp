@@ -1,6 +1,7 @@
 #include "megakernel/muse_device.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "megakernel/cuda_errors.h"
@@ -29,11 +30,6 @@ Shape checked(const Shape& s, const MuseOptions& options) {
 }
 
 }  // namespace
-
-Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
-    check(cudaMalloc(&data_, std::max<std::size_t>(bytes, 16)), "allocating device memory");
-    check(cudaMemset(data_, 0, std::max<std::size_t>(bytes, 16)), "clearing device memory");
-}
 
 MuseDevice::Rank::Rank(const Shape& s, const Plan& plan, const ExchangeLayout& e)
     : layers(s.layers),
@@ -145,41 +141,32 @@ void MuseDevice::set_head(std::uint32_t rank, const char* lm_head, const float* 
 void MuseDevice::set_state(std::uint32_t position, std::uint32_t epoch) {
     require(position + kTokens <= shape_.capacity, "the KV cache is full: position " + std::to_string(position) +
                                                        " + 16 tokens > " + std::to_string(shape_.capacity));
-    const StepState state{position, epoch};
-    check(cudaMemcpyAsync(state_.as<StepState>(), &state, sizeof state, cudaMemcpyHostToDevice, stream_),
+    const std::uint32_t state[] = {position, epoch};
+    static_assert(offsetof(StepState, epoch) == sizeof position && offsetof(StepState, root) == sizeof state);
+    check(cudaMemcpyAsync(state_.as<StepState>(), state, sizeof state, cudaMemcpyHostToDevice, stream_),
           "setting the step's state");
 }
 
 void MuseDevice::launch(const LaunchRequest& request, LayerBuild build) {
     require_ready();
     require(request.kind != Launched::kLayer || request.layer < shape_.layers, "no such layer");
-    if (request.kind == Launched::kHead) return launch_head_kind(request, build);
-    launch_layer_kind(request, build);
-}
-
-// What kernels of both kinds are told.
-template <class Params>
-Params MuseDevice::shared_params(const LaunchRequest& request) const {
-    Params p{};
-    p.shape = shape_;
-    p.ranks = ranks_;
-    p.first_rank = options_.first_rank;
-    p.plan = plan_;
-    p.programmatic = options_.programmatic;
-    p.in_flight_bytes = options_.in_flight_bytes;
-    p.budget_ns = options_.budget_ns;
-    p.state = state_.as<StepState>();
-    p.report = device_report_;
-    p.abort = abort_.as<std::uint32_t>();
-    p.stamps = request.stamps;
-    p.epoch = request.epoch;
-    return p;
+    switch (request.kind) {
+        case Launched::kEntry:
+        case Launched::kLayer:
+            return launch_layer_kind(request, build);
+        case Launched::kHead:
+        case Launched::kDraftHead:
+            return launch_head_kind(request, build);
+        default:
+            return launch_draft_kind(request, build);
+    }
 }
 
 void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild build) {
     const bool entry = request.kind == Launched::kEntry;
     const std::uint32_t layer = entry ? 0 : request.layer, next = entry ? 0 : request.layer + 1;
-    auto p = shared_params<LayerParams>(request);
+    LayerParams p{};
+    set_shared_params(request, p);
     p.exchange = exchange_;
     p.kind = entry ? LaunchKind::kEntry : LaunchKind::kLayer;
     p.stop4 = options_.stop4;
@@ -229,54 +216,6 @@ void MuseDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint
     }
 }
 
-void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build) {
-    auto p = shared_params<HeadParams>(request);
-    for (std::uint32_t r = 0; r < ranks_; ++r) {
-        Rank& rank = at(r);
-        require(rank.lm_head != nullptr, "the head has no weights yet");
-        p.rank[r].lm_head = rank.lm_head;
-        p.rank[r].x = rank.exchange[parity_ ^ 1u].as<char>() + exchange_.x5;
-        p.rank[r].partial = rank.partial.as<float>();
-        p.rank[r].logits = rank.logits.as<float>();
-    }
-    check(launch_head(build, p, stream_), "launching the head kernel");
-    check(launch_head_sum(p, stream_), "launching the sum of the head");
-}
-
-std::size_t MuseDevice::capture(const std::vector<LaunchRequest>& requests, LayerBuild build) {
-    Graph graph;
-    const std::uint32_t parity = parity_;
-    for (const LaunchRequest& request : requests) graph.launches += request.kind != Launched::kHead ? 1 : 0;
-    for (std::uint32_t first = 0; first < 2; ++first) {
-        parity_ = first;
-        check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a graph");
-        std::string wrong;
-        try {
-            for (const LaunchRequest& request : requests) launch(request, build);
-        } catch (const std::exception& error) {
-            wrong = error.what();
-        }
-        cudaGraph_t ended_with = nullptr;
-        const cudaError_t ended = cudaStreamEndCapture(stream_, &ended_with);
-        const OwnedGraph<cudaGraph_t> captured(ended_with);
-        parity_ = parity;
-        if (!wrong.empty()) throw std::runtime_error(wrong);
-        check(ended, "capturing a graph");
-        cudaGraphExec_t executable = nullptr;
-        check(cudaGraphInstantiate(&executable, captured.get(), 0), "instantiating a graph");
-        graph.exec[first].reset(executable);
-    }
-    graphs_.push_back(std::move(graph));
-    return graphs_.size() - 1;
-}
-
-void MuseDevice::replay(std::size_t index) {
-    require_ready();
-    const Graph& graph = graphs_.at(index);
-    check(cudaGraphLaunch(graph.exec[parity_].get(), stream_), "launching a graph");
-    parity_ ^= graph.launches % 2;
-}
-
 void MuseDevice::synchronize() {
     check(cudaStreamSynchronize(stream_), "running the launches");
     if (host_report_->claimed == 0) return;
@@ -291,7 +230,7 @@ void MuseDevice::reset() {
     check(cudaStreamSynchronize(stream_), "running the launches");
     *host_report_ = {};
     // A process that was refused a launch has made fewer of them.
-    parity_ = 0;
+    set_variant(0);
     failed_ = false;
     reset_exchange();
 }
@@ -305,11 +244,13 @@ void MuseDevice::reset_exchange() {
                   "making the exchange empty");
         }
     }
+    if (draft_ != nullptr) draft_->reset_exchange();
     check(cudaDeviceSynchronize(), "making the exchange empty");
 }
 
 void MuseDevice::poison() {
     reset_exchange();
+    if (draft_ != nullptr) draft_->poison();
     for (const auto& rank : all_) {
         const std::uint32_t next = parity_ ^ 1u;
         for (const Buffer* buffer :

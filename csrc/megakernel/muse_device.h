@@ -12,32 +12,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "megakernel/device_buffer.h"
+#include "megakernel/draft/draft_device.h"
 #include "megakernel/layer_kernel.cuh"
 #include "megakernel/peer_memory.h"
 
 namespace musetrace::megakernel {
-
-// Device memory, cleared.
-class Buffer {
-  public:
-    explicit Buffer(std::size_t bytes);
-    ~Buffer() { cudaFree(data_); }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
-
-    template <class T>
-    T* as() const {
-        return static_cast<T*>(data_);
-    }
-    std::size_t bytes() const { return bytes_; }
-    // Gives the memory up without freeing it.
-    void leave() { data_ = nullptr; }
-
-  private:
-    void* data_ = nullptr;
-    std::size_t bytes_;
-};
 
 struct MuseOptions {
     Stop4 stop4 = Stop4::kSumsq;
@@ -61,7 +41,8 @@ class WaitTimedOut : public std::runtime_error {
     abi::WaitReport report;
 };
 
-enum class Launched : std::uint8_t { kEntry, kLayer, kHead };
+// kDraftHead: lm_head behind the last draft layer.
+enum class Launched : std::uint8_t { kEntry, kLayer, kHead, kDraftContext, kDraftLayer, kDraftHead };
 
 struct LaunchRequest {
     Launched kind;
@@ -96,8 +77,16 @@ class MuseDevice {
     void set_rope(const float* rope) { rope_ = rope; }
     // Queued behind what was launched: position of the first token, and a number added to the epochs of the launches.
     void set_state(std::uint32_t position, std::uint32_t epoch);
-    void set_delay_seed(std::uint32_t seed) { delay_seed_ = seed; }
+    void set_delay_seed(std::uint32_t seed);
     void set_lost_block(std::uint32_t block) { lost_block_ = block; }
+
+    // A draft model beside it, whose launches then can be asked for. Throws std::invalid_argument when its shape cannot
+    // be run here, or with ranks in other processes.
+    void add_draft(const draft::DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes);
+    // Throws std::logic_error when there is none.
+    draft::DraftDevice& draft();
+    // Queued behind what was launched. `path`: `context` rows of the last verify pass.
+    void set_draft_state(std::uint32_t root, const std::vector<std::uint32_t>& path);
 
     // Of the ranks held here, for other processes. Both throw std::runtime_error when CUDA refuses.
     std::vector<PeerHandles> handles();
@@ -151,8 +140,23 @@ class MuseDevice {
     Rank& at(std::uint32_t rank) { return *all_.at(rank); }
     void launch_layer_kind(const LaunchRequest& request, LayerBuild build);
     void launch_head_kind(const LaunchRequest& request, LayerBuild build);
+    void launch_draft_kind(const LaunchRequest& request, LayerBuild build);
+    // What kernels of both kinds are told.
     template <class Params>
-    Params shared_params(const LaunchRequest& request) const;
+    void set_shared_params(const LaunchRequest& request, Params& p) const {
+        p.shape = shape_;
+        p.ranks = ranks_;
+        p.first_rank = options_.first_rank;
+        p.plan = plan_;
+        p.programmatic = options_.programmatic;
+        p.in_flight_bytes = options_.in_flight_bytes;
+        p.budget_ns = options_.budget_ns;
+        p.state = state_.as<StepState>();
+        p.report = device_report_;
+        p.abort = abort_.as<std::uint32_t>();
+        p.stamps = request.stamps;
+        p.epoch = request.epoch;
+    }
     void set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p);
     void require_ready() const;
     bool is_here(std::uint32_t rank) const { return rank - options_.first_rank < ranks_; }
@@ -183,11 +187,17 @@ class MuseDevice {
     };
     template <class Handle>
     using OwnedGraph = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyGraph>;
+    // Which copies of the exchanges the next launch takes, the target's and the draft's: the number of a graph's variant.
+    static constexpr std::uint32_t kVariants = 4;
+    std::uint32_t variant() const { return parity_ + (draft_ == nullptr ? 0 : 2 * draft_->parity()); }
+    void set_variant(std::uint32_t variant);
+    OwnedGraph<cudaGraphExec_t> captured(const std::vector<LaunchRequest>& requests, LayerBuild build);
     struct Graph {
-        OwnedGraph<cudaGraphExec_t> exec[2];  // for either copy to begin with
-        std::uint32_t launches = 0;
+        OwnedGraph<cudaGraphExec_t> exec[kVariants];
+        std::uint32_t flips = 0;  // of the variant, by a replay
     };
     std::vector<Graph> graphs_;
+    std::unique_ptr<draft::DraftDevice> draft_;
 };
 
 }  // namespace musetrace::megakernel

@@ -10,9 +10,9 @@ namespace musetrace::megakernel::ops {
 enum Phase : std::uint32_t { kOProj, kPooler, kUnpooler, kQkv, kPhases };
 
 // Loader: the stages of tiles [tiles) and K slice `slice` of `slices`, tile by tile.
-template <class W>
-__device__ __forceinline__ void load_tiles(W& w, ExpertRing::Producer& ring, Job job, const char* matrix,
-                                           std::uint32_t k, Share tiles, std::uint32_t slice, std::uint32_t slices) {
+template <class W, class Producer>
+__device__ __forceinline__ void load_tiles(W& w, Producer& ring, Job job, const char* matrix, std::uint32_t k,
+                                           Share tiles, std::uint32_t slice, std::uint32_t slices) {
     if (tiles.size() == 0) return;
     const std::uint32_t stages = k / stage_k(k), per_slice = stages / slices, bytes = Bf16Unit::bytes(stage_k(k));
     w.begin(job);

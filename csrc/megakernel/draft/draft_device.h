@@ -1,0 +1,100 @@
+// The draft of the ranks that a GPU holds: its weights' addresses, cache, exchange, and its launches. Owned by the
+// MuseDevice of the target, with whose launches its own go into one stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "megakernel/device_buffer.h"
+#include "megakernel/draft/kernel.cuh"
+
+namespace musetrace::megakernel::draft {
+
+// What the draft has in common with its target.
+struct Target {
+    std::uint32_t ranks;  // held here: all of the model, or one in loopback
+    bool loopback;
+    bool programmatic;
+    std::uint64_t budget_ns;
+    cudaStream_t stream;
+    const StepState* state;
+    abi::WaitReport* report;
+    std::uint32_t* abort;
+};
+
+struct OuterWeights {
+    const char* fc;
+    const float* context_norm;
+    const float* norm;
+    const std::uint16_t* embedding;
+};
+
+class DraftDevice {
+  public:
+    // Throws std::invalid_argument when the shape cannot be run here, std::runtime_error when CUDA fails.
+    DraftDevice(const DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes,
+                const Target& target);
+
+    const DraftShape& shape() const { return shape_; }
+    // Device addresses, which belong to the caller and outlive this.
+    void set_layer(std::uint32_t rank, std::uint32_t layer, const DraftLayerWeights& weights);
+    void set_outer(std::uint32_t rank, const OuterWeights& weights);
+    void set_rope(const float* rope) { rope_ = rope; }
+    void set_delay_seed(std::uint32_t seed) { delay_seed_ = seed; }
+
+    // `layer` is not looked at in a context launch.
+    void launch(DraftKind kind, std::uint32_t layer, LayerBuild build, char* stamps, std::uint32_t epoch);
+    KernelFit fit(LayerBuild build) const;
+
+    // Which copy of the exchange the next launch takes; a captured graph begins with the one it was captured for.
+    std::uint32_t parity() const { return parity_; }
+    void set_parity(std::uint32_t parity) { parity_ = parity; }
+
+    // What the last launch left: the input of lm_head, bf16 by columns.
+    const char* normed(std::uint32_t rank) const { return last_exchange(rank) + exchange_.x2; }
+    // c, of a context launch.
+    const char* context(std::uint32_t rank) const { return last_exchange(rank) + exchange_.x1; }
+
+    float* residual(std::uint32_t rank) { return at(rank).residual.as<float>(); }
+    // The copy that the next launch reads.
+    std::uint16_t* q(std::uint32_t rank) { return at(rank).q[parity_].as<std::uint16_t>(); }
+    DraftCache cache(std::uint32_t rank, std::uint32_t layer) const;
+    float* features(std::uint32_t rank, std::uint32_t which) { return at(rank).features.at(which).as<float>(); }
+
+    // Both copies of the exchange empty; no launch may run.
+    void reset_exchange();
+    // The same, and everything else that a launch writes but the caches filled with a pattern.
+    void poison();
+
+  private:
+    struct Rank {
+        Rank(const DraftShape& s, const DraftExchange& exchange);
+        std::vector<DraftLayerWeights> layers;
+        OuterWeights outer{};
+        Buffer exchange[2], q[2], residual, table;
+        std::vector<Buffer> k, v, features;
+    };
+
+    Rank& at(std::uint32_t rank) { return *all_.at(rank); }
+    const char* last_exchange(std::uint32_t rank) const {
+        return all_.at(rank)->exchange[parity_ ^ 1u].as<const char>();
+    }
+    void set_rank_params(std::uint32_t r, std::uint32_t layer, DraftParams& p);
+
+    const DraftShape shape_;
+    const std::uint32_t mask_token_;
+    const std::uint32_t in_flight_bytes_;
+    const Target target_;
+    const DraftPlan plan_;
+    const DraftExchange exchange_;
+    std::vector<std::unique_ptr<Rank>> all_;
+    Buffer shares_;
+    const float* rope_ = nullptr;
+    std::uint32_t parity_ = 0;
+    std::uint32_t delay_seed_ = 0;
+};
+
+}  // namespace musetrace::megakernel::draft

@@ -1,0 +1,64 @@
+// A rank's receive buffers within a draft launch: all are slots (sync/slots.h), data that is its own flag. Two copies
+// alternate from launch to launch.
+//
+// Why a copy may be used again: the argument of megakernel/exchange.h, with these sends behind the reset and its fence:
+//   a layer: the sums of stop 2. Warp 3 gives the outbox back at stop 1, behind its fence, the group fills it again
+//   behind that, and warps 1 to 3 send it.
+//   the context: the sums of fc, the only ones. Warps 1 and 2 send theirs when warp 3 has told them of its fence.
+#pragma once
+
+#include <cstdint>
+
+#include "megakernel/draft/geometry.h"
+
+namespace musetrace::megakernel::draft {
+
+inline constexpr std::uint32_t kPartFloats = kHeadDim + 4;  // attention of some keys: output, maximum, sum, 2 to fill up
+
+// Byte offsets within a copy. What is empty as all ones comes first, what is empty as +0 last.
+struct DraftExchange {
+    // Between the blocks of a rank.
+    std::uint64_t attention;  // fp32 [q_heads][token][splits][kPartFloats]
+    std::uint64_t heads;      // bf16 by columns, head_columns: attention output
+    std::uint64_t sums1;      // fp32 [dense block][token], of squares
+    std::uint64_t x1;         // bf16 by columns, hidden: input of gate and up, or the context
+    std::uint64_t gate_up;    // fp32 [slice][token][row]
+    std::uint64_t activated;  // bf16 by columns, inner
+    std::uint64_t sums2;      // as sums1
+    std::uint64_t x2;         // as x1: input of the next qkv or of lm_head
+    std::uint64_t qkv;        // fp32 [slice][token][row]
+    std::uint64_t context;    // fp32 [slice][token][row]
+    // Between ranks.
+    std::uint64_t partial1;  // bf16 sums [rank], by columns, hidden
+    std::uint64_t partial2;
+    std::uint64_t bytes;
+
+    constexpr std::uint64_t ones_bytes() const { return partial1; }
+};
+
+constexpr DraftExchange make_exchange(const DraftShape& s, const DraftPlan& plan) {
+    constexpr std::uint64_t kToken = kTokens;
+    std::uint64_t end = 0;
+    const auto take = [&end](std::uint64_t bytes) {
+        const std::uint64_t begin = end;
+        end += (bytes + 127) / 128 * 128;
+        return begin;
+    };
+    DraftExchange e{};
+    e.attention = take(kToken * s.q_heads * plan.splits * kPartFloats * 4);
+    e.heads = take(kToken * s.head_columns() * 2);
+    e.sums1 = take(kToken * plan.dense_blocks * 4);
+    e.x1 = take(kToken * s.hidden * 2);
+    e.gate_up = take(kToken * plan.slices * 2 * s.inner * 4);
+    e.activated = take(kToken * s.inner * 2);
+    e.sums2 = take(kToken * plan.dense_blocks * 4);
+    e.x2 = take(kToken * s.hidden * 2);
+    e.qkv = take(kToken * plan.slices * s.qkv_rows() * 4);
+    e.context = take(kToken * plan.slices * s.context_rows() * 4);
+    e.partial1 = take(kToken * s.ranks * s.hidden * 2);
+    e.partial2 = take(kToken * s.ranks * s.hidden * 2);
+    e.bytes = end;
+    return e;
+}
+
+}  // namespace musetrace::megakernel::draft

@@ -1,0 +1,117 @@
+// Launches of the GPU device beside those of layers: the head, the draft's, and graphs of all of them.
+#include <cstddef>
+#include <utility>
+
+#include "megakernel/cuda_errors.h"
+#include "megakernel/muse_device.h"
+
+namespace musetrace::megakernel {
+
+void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build) {
+    HeadParams p{};
+    set_shared_params(request, p);
+    const bool drafts = request.kind == Launched::kDraftHead;
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+        Rank& rank = at(r);
+        require(rank.lm_head != nullptr, "the head has no weights yet");
+        p.rank[r].lm_head = rank.lm_head;
+        p.rank[r].x = drafts ? draft().normed(r) : rank.exchange[parity_ ^ 1u].as<char>() + exchange_.x5;
+        p.rank[r].partial = rank.partial.as<float>();
+        p.rank[r].logits = rank.logits.as<float>();
+    }
+    check(launch_head(build, p, stream_), "launching the head kernel");
+    check(launch_head_sum(p, stream_), "launching the sum of the head");
+}
+
+void MuseDevice::add_draft(const draft::DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes) {
+    require(options_.loopback || ranks_ == shape_.ranks, "a draft needs all ranks of the model in one process");
+    require(shape.ranks == shape_.ranks && shape.blocks == shape_.blocks && shape.hidden == shape_.hidden,
+            "the draft has not the ranks, blocks or hidden size of its target");
+    draft_ = std::make_unique<draft::DraftDevice>(
+        shape, mask_token, in_flight_bytes,
+        draft::Target{ranks_, options_.loopback, options_.programmatic, options_.budget_ns, stream_,
+                      state_.as<StepState>(), device_report_, abort_.as<std::uint32_t>()});
+    draft_->set_delay_seed(delay_seed_);
+}
+
+draft::DraftDevice& MuseDevice::draft() {
+    if (draft_ == nullptr) throw std::logic_error("the device has no draft: add_draft() before its launches");
+    return *draft_;
+}
+
+void MuseDevice::set_draft_state(std::uint32_t root, const std::vector<std::uint32_t>& path) {
+    require(path.size() <= kTokens, "the context of a draft pass is 16 rows at most");
+    StepState state{0, 0, root, static_cast<std::uint32_t>(path.size()), {}};
+    for (std::size_t i = 0; i < path.size(); ++i) {
+        require(path[i] < kTokens, "a verify pass has 16 rows");
+        state.path[i] = path[i];
+    }
+    constexpr std::size_t kFirst = offsetof(StepState, root);
+    check(cudaMemcpyAsync(state_.as<char>() + kFirst, reinterpret_cast<const char*>(&state) + kFirst,
+                          sizeof state - kFirst, cudaMemcpyHostToDevice, stream_),
+          "setting the draft's state");
+}
+
+void MuseDevice::set_delay_seed(std::uint32_t seed) {
+    delay_seed_ = seed;
+    if (draft_ != nullptr) draft_->set_delay_seed(seed);
+}
+
+void MuseDevice::launch_draft_kind(const LaunchRequest& request, LayerBuild build) {
+    const bool context = request.kind == Launched::kDraftContext;
+    draft().launch(context ? draft::DraftKind::kContext : draft::DraftKind::kLayer, request.layer, build,
+                   request.stamps, request.epoch);
+}
+
+void MuseDevice::set_variant(std::uint32_t variant) {
+    parity_ = variant % 2;
+    if (draft_ != nullptr) draft_->set_parity(variant / 2);
+}
+
+MuseDevice::OwnedGraph<cudaGraphExec_t> MuseDevice::captured(const std::vector<LaunchRequest>& requests,
+                                                             LayerBuild build) {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a graph");
+    std::string wrong;
+    try {
+        for (const LaunchRequest& request : requests) launch(request, build);
+    } catch (const std::exception& error) {
+        wrong = error.what();
+    }
+    cudaGraph_t ended_with = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &ended_with);
+    const OwnedGraph<cudaGraph_t> graph(ended_with);
+    if (!wrong.empty()) throw std::runtime_error(wrong);
+    check(ended, "capturing a graph");
+    cudaGraphExec_t executable = nullptr;
+    check(cudaGraphInstantiate(&executable, graph.get(), 0), "instantiating a graph");
+    return OwnedGraph<cudaGraphExec_t>(executable);
+}
+
+std::size_t MuseDevice::capture(const std::vector<LaunchRequest>& requests, LayerBuild build) {
+    Graph graph;
+    const std::uint32_t before = variant(), variants = draft_ == nullptr ? 2 : kVariants;
+    try {
+        for (std::uint32_t first = 0; first < variants; ++first) {
+            set_variant(first);
+            graph.exec[first] = captured(requests, build);
+            graph.flips = variant() ^ first;
+        }
+    } catch (...) {
+        set_variant(before);
+        throw;
+    }
+    set_variant(before);
+    graphs_.push_back(std::move(graph));
+    return graphs_.size() - 1;
+}
+
+void MuseDevice::replay(std::size_t index) {
+    require_ready();
+    const Graph& graph = graphs_.at(index);
+    const std::uint32_t first = variant();
+    require(graph.exec[first] != nullptr, "the graph was captured before the draft was added");
+    check(cudaGraphLaunch(graph.exec[first].get(), stream_), "launching a graph");
+    set_variant(first ^ graph.flips);
+}
+
+}  // namespace musetrace::megakernel
