@@ -294,7 +294,6 @@ class PyDevice {
 void bind_cpu(py::module_ module) {
     bind_launch_failed<cpu::LaunchFailed>(module);
     module.attr("TOKENS") = kTokens;
-    module.attr("FROM_STATE") = cpu::kFromState;
     module.def("clock_ns", &stamp_clock_ns, "The clock of the host device's stamps (CLOCK_MONOTONIC), ns");
     py::class_<PyDevice>(module, "Device", "Virtual ranks of blocks whose warps are threads")
         .def(py::init<const py::dict&, std::uint32_t, std::uint32_t, std::uint64_t, const py::object&>(),

@@ -117,6 +117,9 @@ std::uint64_t Device::launch(const LaunchRequest& request) {
     require(request.kind != LaunchKind::kLayer || request.layer < shape_.layers, "no such layer");
     require(request.kind != LaunchKind::kDraftLayer || request.layer < draft_.layers, "no such draft layer");
     require(!needs_draft(request.kind) || draft_.layers != 0, "the device has no draft");
+    for (const Rank& rank : ranks_) {
+        require(!needs_draft(request.kind) || rank.draft.fc.values != nullptr, "the draft has no weights yet");
+    }
     require(from_state || (!needs_draft(request.kind) && request.kind != LaunchKind::kAccept),
             "a launch of draft or accepting takes its position from the step's state");
     std::uint64_t ticket;

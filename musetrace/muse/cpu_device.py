@@ -22,6 +22,7 @@ from musetrace.job_table import JobTable
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.device import TOKENS, LaunchTimeoutError, draft_shape_of, shape_of
+from musetrace.muse.draft.config import DraftConfig
 from musetrace.muse.draft.sharding import RankDraftLayer, shard_draft
 from musetrace.muse.draft.weights import DraftWeights
 from musetrace.muse.sharding import RankHead, RankLayer, shard_head, shard_layer
@@ -32,7 +33,6 @@ from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
 __all__ = [
     "DEFAULT_BUDGET_NS",
-    "FROM_STATE",
     "TOKENS",
     "CpuDevice",
     "LaunchTimeoutError",
@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 DEFAULT_BUDGET_NS = 30_000_000_000
-# As a launch's position: that of the step's state, whose tokens and tree the rows then are.
-FROM_STATE: int = _core.cpu.FROM_STATE
 
 
 class CpuDevice:
@@ -54,7 +52,7 @@ class CpuDevice:
         blocks: blocks of a rank; each is 12 threads.
         capacity: positions in the KV cache.
         budget_ns: how long a wait inside a launch may take before the launch is given up.
-        draft: of this model; None for a device that only verifies.
+        draft: of this model, whose weights come by :meth:`load_draft`; None for a device that only verifies.
 
     Raises:
         UsageError: the model cannot be run with this ``tp``, ``blocks`` or ``capacity``.
@@ -68,23 +66,23 @@ class CpuDevice:
         blocks: int,
         capacity: int,
         budget_ns: int = DEFAULT_BUDGET_NS,
-        draft: DraftWeights | None = None,
+        draft: DraftConfig | None = None,
     ) -> None:
         config = weights.config
         config.validate(tp)
         self.config, self.tp, self.ranks, self.blocks, self.capacity = config, tp, tp, blocks, capacity
         # As on a GPU's stream.
         self.launches_in_flight = 2
-        self.draft = None if draft is None else draft.config
+        self.draft = draft
         if draft is not None:
-            draft.config.validate(config, tp)
+            draft.validate(config, tp)
         shape = shape_of(config, tp, blocks, capacity, config.num_hidden_layers)
         try:
             self._device = _core.cpu.Device(
                 shape,
                 stage_bytes=_stage_bytes(config, draft, tp),
                 budget_ns=budget_ns,
-                draft=None if draft is None else draft_shape_of(draft.config, tp),
+                draft=None if draft is None else draft_shape_of(draft, tp),
             )
         except ValueError as error:
             raise UsageError(f"the CPU device cannot run model {config.name}: {error}") from None
@@ -93,13 +91,19 @@ class CpuDevice:
                 arrays = _arrays(shard_layer(layer, config, rank, tp))
                 self._device.set_layer(rank, layer.layer, arrays, config.is_global(layer.layer))
             self._device.set_head(rank, _arrays(shard_head(weights.head, config, rank, tp)))
-            if draft is not None:
-                self._load_draft(draft, rank)
 
-    def _load_draft(self, draft: DraftWeights, rank: int) -> None:
-        share = shard_draft(draft, self.config, rank, self.tp)
-        arrays = {name: _array(getattr(share, name)) for name in ("fc", "context_norm", "norm")}
-        self._device.set_draft(rank, arrays, [_arrays(layer) for layer in share.layers])
+    def load_draft(self, draft: DraftWeights) -> None:
+        """Give every rank its share of the draft that the device was made for.
+
+        Raises:
+            UsageError: it is another one.
+        """
+        if draft.config != self.draft:
+            raise UsageError(f"the device was made for another draft than {draft.config.name}")
+        for rank in range(self.tp):
+            share = shard_draft(draft, self.config, rank, self.tp)
+            arrays = {name: _array(getattr(share, name)) for name in ("fc", "context_norm", "norm")}
+            self._device.set_draft(rank, arrays, [_arrays(layer) for layer in share.layers])
 
     def set_residual(self, residual: npt.NDArray[np.float32]) -> None:
         """The residual stream float32[16, hidden] of the next launch, on every rank."""
@@ -241,11 +245,9 @@ def measure_tick_ns(reads: int = 20_000) -> int:
     return tick_of(clock_ns() for _ in range(reads))
 
 
-def _stage_bytes(config: MuseConfig, draft: DraftWeights | None, tp: int) -> int:
+def _stage_bytes(config: MuseConfig, draft: DraftConfig | None, tp: int) -> int:
     """A ring stage of the size the GPU uses, or the longest weight row where that is larger."""
-    of_draft = (
-        0 if draft is None else 2 * max(draft.config.feature_width // tp, draft.config.intermediate_size)
-    )
+    of_draft = 0 if draft is None else 2 * max(draft.feature_width // tp, draft.intermediate_size)
     return max(16384, 4 * config.hidden_size, of_draft)
 
 

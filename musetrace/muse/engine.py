@@ -1,30 +1,34 @@
-"""Verify passes of a model on a device, recorded or not.
+"""Verify passes and whole decode steps of a model on a device, recorded or not.
 
 A pass is an ``entry`` launch (embedded tokens to the first layer's projections), one launch per layer, and a
-``head`` launch.
+``head`` launch. A whole step has the draft and its tree in front of a pass, and ``accept`` behind it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 import musetrace
-from musetrace.errors import UsageError
+from musetrace.errors import DeviceError, UsageError
 from musetrace.job_bytes import LaunchBytes
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
+from musetrace.muse.generation import Generation
 from musetrace.muse.job_bytes import ModelBytes
 from musetrace.muse.opening import EngineOptions, open_model
 from musetrace.muse.passes import Recording
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.reference import embed
+from musetrace.muse.speculative.sampling import Sampling
 from musetrace.muse.threads import one_torch_thread
+from musetrace.muse.whole_steps import WholeSteps
 from musetrace.step_output import output_of
 
 if TYPE_CHECKING:
@@ -34,9 +38,11 @@ if TYPE_CHECKING:
 # How long a step may be held back for buffers to be drained.
 _ROOM_TIMEOUT_S = 10.0
 
+_Result = TypeVar("_Result")
+
 
 class Engine:
-    """A seeded synthetic model on a device; ``plan`` has the launches of a pass.
+    """A model on a device; ``plan`` has the launches of a pass, and ``steps`` runs whole steps where it can.
 
     Args:
         model: a preset's name or a configuration.
@@ -53,8 +59,10 @@ class Engine:
         self.config, self.device, self.weights = opened.config, opened.device, opened.weights
         self._passes, self._facts = opened.passes, opened.facts
         self.plan = opened.passes.plan
+        self.steps = opened.steps
+        self._has_draft = False
         self._recording: Recording | None = None
-        self._logits: npt.NDArray[np.float32] | None = None
+        self._ran = False
 
     def attach(self, recorder: Recorder, position: int | None = None) -> None:
         """Record every pass from now on; with a recorder that is off, nothing changes.
@@ -142,14 +150,64 @@ class Engine:
             Logits float32[16, vocab]; of a slice, its part of them.
         """
         self.device.set_residual(residual)
+        self._reporting(lambda: self._passes.run(position, self._recording, step))
+        return self.device.logits()
+
+    def whole_steps(self) -> WholeSteps:
+        """What runs whole steps, with the draft's weights on the device.
+
+        Raises:
+            DeviceError: the device runs verify passes alone.
+        """
+        if self.steps is None:
+            raise DeviceError(f"this device has no draft for model {self.config.name}")
+        if not self._has_draft:
+            with one_torch_thread():
+                self.steps.load(self.options.seed)
+            self._has_draft = True
+        return self.steps
+
+    def decode_step(self, step: int | None = None) -> list[int]:
+        """One whole step behind what the device has decoded so far. Returns the 1 to 16 tokens it decoded.
+
+        Args:
+            step: the number under which a recorder files the launches; None for one that is not recorded.
+
+        Raises:
+            DeviceError: no room in the cache, or a wait inside a launch ran out of time.
+        """
+        steps = self.whole_steps()
+        return self._reporting(lambda: steps.run(self._recording, step))
+
+    def generate(
+        self, prompt: Sequence[int], max_new_tokens: int, sampling: Sampling | None = None
+    ) -> list[int]:
+        """The tokens that follow a prompt.
+
+        Greedy tokens are those of decoding one by one, to the bit; sampled ones those of sampling one by one
+        with the same seed. See ``generation.Generation`` for more than the tokens.
+
+        Args:
+            prompt: token ids, at least one.
+            max_new_tokens: how many to make, at least one.
+            sampling: None for greedy tokens.
+
+        Raises:
+            UsageError: an empty prompt, an id outside the vocabulary, or more tokens than the cache holds.
+            DeviceError: the device runs verify passes alone, or a wait inside a launch ran out of time.
+        """
+        return Generation(self, prompt, max_new_tokens, sampling).tokens()
+
+    def _reporting(self, run: Callable[[], _Result]) -> _Result:
+        """A run, whose wait report is kept where it is given up."""
         try:
-            self._passes.run(position, self._recording, step)
+            result = run()
         except LaunchTimeoutError as error:
             if self._recording is not None:
                 self._recording.collector.report(error.report)
             raise
-        self._logits = self.device.logits()
-        return self._logits
+        self._ran = True
+        return result
 
     def wait_for_room(self) -> None:
         """Between steps: hold back until the recorder can take a whole step, or for 10 s.
@@ -157,7 +215,8 @@ class Engine:
         Without it a step that comes too early loses launches, which are counted.
         """
         if self._recording is not None:
-            self._recording.collector.wait_free(len(self._passes.plan), _ROOM_TIMEOUT_S)
+            launches = len(self._passes.plan if self.steps is None else self.steps.plan)
+            self._recording.collector.wait_free(launches, _ROOM_TIMEOUT_S)
 
     def finish_step(self, step: int, begin_ns: int, end_ns: int, tokens: int) -> None:
         """Tell the recorder that a step is over: host times (ns) and how many tokens it decoded.
@@ -165,6 +224,6 @@ class Engine:
         It keeps a hash of the logits of the last pass, which is made here, outside of the step's time.
         """
         if self._recording is not None:
-            made = output_of(self._logits)
+            made = output_of(self.device.logits() if self._ran else None)
             digest = "" if made is None else made.digest()
             self._recording.collector.step(step, begin_ns, end_ns, tokens, digest)

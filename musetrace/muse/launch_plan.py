@@ -1,10 +1,11 @@
-"""The launches of a verify pass, in their order."""
+"""The launches of a verify pass and of a whole decode step, in their order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.draft.config import DraftConfig
 from musetrace.record.source import LaunchInfo
 
 
@@ -30,3 +31,22 @@ def launch_plan(config: MuseConfig, layers: int) -> tuple[PlannedLaunch, ...]:
         PlannedLaunch("layer", layer, layer + 1, layer, config.layer_kind(layer)) for layer in range(layers)
     ]
     return (entry, *body, PlannedLaunch("head", layers, layers + 1, layers, "head"))
+
+
+def step_plan(config: MuseConfig, draft: DraftConfig) -> tuple[PlannedLaunch, ...]:
+    """``draft_context``, a ``draft_layer`` each, ``draft_head``, ``draft_tree``, a verify pass, ``accept``.
+
+    A draft layer is filed under its own number among the draft's.
+    """
+    kinds = [("draft_context", 0, -1)]
+    kinds += [("draft_layer", layer, layer) for layer in range(draft.num_hidden_layers)]
+    kinds += [("draft_head", 0, draft.num_hidden_layers), ("draft_tree", 0, -1)]
+    guessing = [
+        PlannedLaunch(kind, of_device, number, layer, kind)
+        for number, (kind, of_device, layer) in enumerate(kinds)
+    ]
+    verify = [
+        replace(planned, number=len(guessing) + planned.number)
+        for planned in launch_plan(config, config.num_hidden_layers)
+    ]
+    return (*guessing, *verify, PlannedLaunch("accept", 0, len(guessing) + len(verify), -1, "accept"))

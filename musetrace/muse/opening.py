@@ -11,11 +11,12 @@ import torch
 import musetrace
 from musetrace.errors import UsageError
 from musetrace.muse import cpu_device, cuda_device
-from musetrace.muse.config import DEFAULT_CONTEXT, MuseConfig, preset
+from musetrace.muse.config import DEFAULT_CONTEXT, PRESETS, MuseConfig, preset
 from musetrace.muse.cuda_memory import memory_need
 from musetrace.muse.cuda_model import RandomSlice, RankWeights, WholeModel
 from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
 from musetrace.muse.device import TOKENS, Device
+from musetrace.muse.draft.config import DRAFTS, DraftConfig
 from musetrace.muse.graph_pass import GraphPasses
 from musetrace.muse.joint_passes import JointPasses
 from musetrace.muse.launch_plan import launch_plan
@@ -26,6 +27,7 @@ from musetrace.muse.process_group import ProcessGroup
 from musetrace.muse.slice_weights import DEFAULT_POOL
 from musetrace.muse.threads import one_torch_thread
 from musetrace.muse.weights import ModelWeights, synthesize
+from musetrace.muse.whole_steps import WholeSteps
 from musetrace.record.process_place import process_place
 
 # Beyond this a step of the CPU device takes minutes.
@@ -35,7 +37,7 @@ DEFAULT_CPU_BLOCKS = 2
 # Of a whole model, whose own limit may be a million positions.
 MOST_POSITIONS = 8192
 _CAPACITY_MULTIPLE = 32
-_CHOICES = {"stop4": ("sumsq", "gather"), "launches": ("eager", "graph")}
+_CHOICES = {"stop4": ("sumsq", "gather"), "launches": ("eager", "graph"), "guesses": ("tree", "chain")}
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class EngineOptions:
         layers: run the first so many only; GPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
         launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
+        guesses: ``tree`` (default) or ``chain``: what whole steps verify; CPU.
+        draft: the draft's configuration (the preset's own); CPU.
     """
 
     device: str = "cpu"
@@ -64,6 +68,8 @@ class EngineOptions:
     layers: int | None = None
     stop4: str | None = None
     launches: str | None = None
+    guesses: str | None = None
+    draft: DraftConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,17 @@ class Facts:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model that is ready to run; ``weights`` is None where the host has none of it."""
+    """A model that is ready to run.
+
+    ``weights`` is None where the host has none of it; ``steps`` where the device runs verify passes alone.
+    """
 
     config: MuseConfig
     device: Device
     passes: Passes
     weights: ModelWeights | None
     facts: Facts
+    steps: WholeSteps | None = None
 
 
 def open_model(model: str | MuseConfig, options: EngineOptions) -> OpenedModel:
@@ -143,18 +153,24 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
             )
     with one_torch_thread():
         weights = synthesize(config, options.seed)
+    draft = options.draft or (DRAFTS.get(config.name) if PRESETS.get(config.name) == config else None)
     device = cpu_device.CpuDevice(
         weights,
         tp=tp,
         blocks=DEFAULT_CPU_BLOCKS if options.blocks is None else options.blocks,
         capacity=options.capacity or default_capacity(config),
         budget_ns=options.budget_ns or cpu_device.DEFAULT_BUDGET_NS,
+        draft=draft,
     )
     passes = EagerPasses(device, launch_plan(config, config.num_hidden_layers))
-    return OpenedModel(config, device, passes, weights, Facts())
+    guesses = options.guesses or "tree"
+    steps = None if draft is None else WholeSteps(device, guesses)
+    return OpenedModel(config, device, passes, weights, Facts(build={"guesses": guesses}), steps)
 
 
 def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
+    if options.guesses is not None:
+        raise UsageError(f"guesses {options.guesses} is for the CPU; leave it out, or use --device cpu")
     place = process_place(os.environ)
     share = rank_share(place, config, tp)
     module = require_gpu(place)

@@ -12,7 +12,7 @@ import torch
 from musetrace.errors import DeviceError, UsageError
 from musetrace.muse.cache import KvCache
 from musetrace.muse.config import preset
-from musetrace.muse.cpu_device import FROM_STATE, TOKENS, CpuDevice
+from musetrace.muse.cpu_device import TOKENS, CpuDevice
 from musetrace.muse.draft.config import draft_of
 from musetrace.muse.draft.reference import DraftResult, add_context, guess
 from musetrace.muse.draft.weights import DraftWeights, synthesize_draft
@@ -22,6 +22,7 @@ from musetrace.muse.speculative.accept import accept
 from musetrace.muse.speculative.sampling import Sampling, choose
 from musetrace.muse.speculative.tree import TokenTree, best_first, candidates_of, chain
 from musetrace.muse.weights import ModelWeights, synthesize
+from musetrace.muse.whole_steps import FROM_STATE
 
 CAPACITY = 160
 # Above the windows of 64, so that both cut.
@@ -43,7 +44,9 @@ def weights() -> tuple[ModelWeights, DraftWeights]:
 
 def device_with(tp: int, blocks: int) -> CpuDevice:
     model, draft = weights()
-    return CpuDevice(model, tp=tp, blocks=blocks, capacity=CAPACITY, draft=draft)
+    device = CpuDevice(model, tp=tp, blocks=blocks, capacity=CAPACITY, draft=DRAFT)
+    device.load_draft(draft)
+    return device
 
 
 def features() -> np.ndarray:
@@ -279,3 +282,8 @@ def test_what_a_step_cannot_start_from_is_refused() -> None:
     run(device, step_launches(device))
     with pytest.raises(DeviceError, match="the device has no draft"):
         CpuDevice(weights()[0], tp=1, blocks=1, capacity=16).launch("draft_context", 0, FROM_STATE)
+    empty = CpuDevice(weights()[0], tp=1, blocks=1, capacity=CAPACITY, draft=DRAFT)
+    with pytest.raises(DeviceError, match="the draft has no weights yet"):
+        empty.launch("draft_context", 0, FROM_STATE)
+    with pytest.raises(UsageError, match="made for another draft than mini-draft"):
+        empty.load_draft(replace(weights()[1], config=replace(DRAFT, sliding_window=32)))
