@@ -38,6 +38,7 @@ _STEP_DEFAULTS: dict[str, str | int | None] = {
     "context": None,
     "stop4": None,
     "launches": None,
+    "guesses": None,
 }
 _NUMBERS = (
     ("steps", "decode steps (default 20)"),
@@ -108,6 +109,12 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--stop4",
         choices=("sumsq", "gather"),
         help="what ranks send each other of the experts' outputs: sums of squares (default), or all; GPU",
+    )
+    step.add_argument(
+        "--guesses",
+        choices=("tree", "chain"),
+        help="what a step verifies of the draft's guesses: a tree of 15 (default), or one for each of 15 "
+        "positions; CPU",
     )
     for launches, text in (
         ("eager", "one launch after the other, each drained at its end (default for a whole model)"),

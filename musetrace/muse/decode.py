@@ -1,7 +1,8 @@
 """Decode steps of the built-in model: guess 15 tokens, verify 16 in one pass, keep those that match.
 
-There is no draft model here yet. The guesses are what the pass before predicted for these positions (Jacobi
-decoding), so acceptance is real, and on synthetic weights it is near one token a step.
+A device with a draft runs whole steps (``whole_steps``). On another one the guesses are what the pass before
+predicted for these positions (Jacobi decoding). Acceptance is real either way, and on synthetic weights it is
+near one token a step.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from musetrace.muse.config import DEFAULT_CONTEXT, MuseConfig, preset
 from musetrace.muse.cpu_device import clock_ns
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
+from musetrace.muse.generation import Generation
 from musetrace.muse.opening import default_capacity
 from musetrace.muse.slice_steps import SliceSteps
 
@@ -32,8 +34,9 @@ PROMPT_TOKENS = 96
 class DecodeOptions:
     """What to run; None leaves the choice to the device and the model.
 
-    ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4`` and ``launches`` are as in
-    ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies (4096).
+    ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4``, ``launches`` and ``guesses``
+    are as in ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies
+    (4096).
     """
 
     device: str = "auto"
@@ -46,10 +49,11 @@ class DecodeOptions:
     context: int | None = None
     stop4: str | None = None
     launches: str | None = None
+    guesses: str | None = None
 
 
 class Decoder:
-    """Greedy speculative decoding behind a prompt.
+    """Greedy decoding behind a prompt by verify passes alone.
 
     Args:
         engine: what runs the passes.
@@ -120,6 +124,7 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         layers=options.layers,
         stop4=options.stop4,
         launches=options.launches,
+        guesses=options.guesses,
     )
     engine.attach(recorder, context if config.slice_tp is not None else None)
     run_step = _steps_of(engine, context, options.seed)
@@ -147,7 +152,11 @@ def _steps_of(engine: Engine, context: int, seed: int) -> Callable[[int], int]:
     """What runs a step and says how many tokens it decoded; everything in front of the first step is done."""
     if engine.config.slice_tp is not None:
         return SliceSteps(engine, context, seed).step
-    decoder = Decoder(engine, synthetic_prompt(engine.config.vocab_size, seed))
+    prompt = synthetic_prompt(engine.config.vocab_size, seed)
+    if engine.steps is not None:
+        generation = Generation(engine, prompt.tolist(), 1)
+        return lambda step: len(generation.step(step))
+    decoder = Decoder(engine, prompt)
     return lambda step: len(decoder.step(step))
 
 

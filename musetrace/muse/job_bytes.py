@@ -24,6 +24,8 @@ from musetrace.errors import UsageError
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
 from musetrace.muse.config import DEFAULT_CONTEXT, ExpertFormat, MuseConfig
 from musetrace.muse.device import TOKENS
+from musetrace.muse.draft.config import DraftConfig
+from musetrace.muse.draft.job_bytes import DraftBytes
 from musetrace.muse.expert_draws import Draws
 from musetrace.muse.packing_layout import MAX_STAGE_K, StageLayout
 
@@ -53,6 +55,7 @@ class ModelBytes:
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; the CPU gathers.
         position: of the first token in every step; None where steps differ.
         pool: experts that the router draws from as if at random; None for a router that is not like that.
+        draft: of whole steps on the CPU; None for verify passes alone.
     """
 
     config: MuseConfig
@@ -63,6 +66,7 @@ class ModelBytes:
     stop4: str = "sumsq"
     position: int | None = None
     pool: int | None = None
+    draft: DraftConfig | None = None
 
     def launches(self) -> tuple[LaunchBytes, ...]:
         """The bytes of every kind of launch; layers of a kind that move the same stand together."""
@@ -78,7 +82,8 @@ class ModelBytes:
                 found[same] = LaunchBytes(
                     one.kind, (*(found[same].layers or ()), layer), one.jobs, one.unknown
                 )
-        return (entry, *found, head)
+        guessing = () if self.draft is None else DraftBytes(self.draft, self.config, self.tp).launches()
+        return (*guessing, entry, *found, head)
 
     def layer(self, layer: int) -> LaunchBytes:
         """The bytes of one layer's launch, which ends with the projection of the next one that runs."""

@@ -49,7 +49,8 @@ class WholeSteps:
     def __init__(self, device: StepDevice, guesses: str) -> None:
         if device.draft is None:
             raise DeviceError("the device has no draft; it cannot run whole steps")
-        self.plan = step_plan(device.config, device.draft)
+        self.draft = device.draft
+        self.plan = step_plan(device.config, self.draft)
         self._device, self._top_k = device, GUESSES[guesses]
         verify = [one for one in self.plan if one.kind != "accept" and not one.kind.startswith("draft_")]
         self._step = EagerPasses(device, self.plan)
@@ -58,8 +59,7 @@ class WholeSteps:
 
     def load(self, seed: int) -> None:
         """Synthetic weights of the draft onto the device."""
-        assert self._device.draft is not None
-        self._device.load_draft(synthesize_draft(self._device.draft, seed))
+        self._device.load_draft(synthesize_draft(self.draft, seed))
 
     def prefill(self, prompt: Ids, sampling: Sampling | None) -> int:
         """Put a prompt into the caches, 16 tokens a pass, and return the token behind it: the first root.

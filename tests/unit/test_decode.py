@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import musetrace
+from musetrace.analysis.timeline.steps import step_parts
 from musetrace.errors import UsageError
 from musetrace.muse.decode import DecodeOptions, Decoder, accepted_tokens, record_decode, synthetic_prompt
 from musetrace.muse.device import TOKENS
@@ -84,13 +85,18 @@ def record(path: Path, **options: object) -> musetrace.RecordingResult:
 @pytest.mark.parametrize("tp", [1, 4])
 def test_a_recording_holds_every_launch_and_no_odd_stamp(tmp_path: Path, tp: int) -> None:
     result = record(tmp_path / "run", tp=tp, blocks=1)
-    launches_per_step = 1 + 8 + 1
+    # fc and context, five draft layers, lm_head, tree; the pass; accept.
+    launches_per_step = 8 + 1 + 8 + 1 + 1
     assert (result.verdict, result.ranks, result.steps) == ("complete", tp, 2)
     assert result.launches == 2 * launches_per_step * tp
     assert not any(result.losses.values())
     run = musetrace.open(tmp_path / "run")
     kinds = run.launches(0).column("kind").to_pylist()[:launches_per_step]
-    assert kinds == ["entry", *["sliding", "sliding", "sliding", "global"] * 2, "head"]
+    layers = ["sliding", "sliding", "sliding", "global"] * 2
+    draft = ["draft_context", *["draft_layer"] * 5, "draft_head", "draft_tree"]
+    assert kinds == [*draft, "entry", *layers, "head", "accept"]
+    parts = {row["part"]: row["launches_p50"] for row in step_parts(run).to_pylist()}
+    assert parts == {"step": 19, "draft": 8, "verify": 10, "accept": 1}
     assert sum(run.spans(0, step).num_rows for step in run.step_ids(0)) * 2 * tp == result.stamps
 
 
@@ -98,7 +104,7 @@ def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path)
     with musetrace.record(tmp_path / "run", stamps="off") as recorder:
         record_decode(recorder, DecodeOptions(steps=2, device="cpu"), lambda done, of: None)
     run = musetrace.open(tmp_path / "run")
-    assert run.launches(0).num_rows == 20
+    assert run.launches(0).num_rows == 2 * 19
     assert run.spans(0, 0).num_rows == 0
 
 
@@ -114,6 +120,7 @@ def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path)
         ({"layers": 2}, "layers 2 is for the GPU"),
         ({"launches": "graph"}, "launches graph is for the GPU"),
         ({"stop4": "sumsq"}, "stop4 sumsq is for the GPU"),
+        ({"guesses": "bush"}, "guesses is tree or chain, not 'bush'"),
         ({"stop4": "half"}, "stop4 is sumsq or gather, not 'half'"),
         ({"context": 64}, "--context is for a slice"),
         ({"model": "muse-spark-open-tp8-slice", "context": -1}, "--context must be 0 to 1048560"),

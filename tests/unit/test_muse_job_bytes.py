@@ -18,6 +18,10 @@ from musetrace.job_bytes import JobBytes, RunBytes
 from musetrace.job_table import JobTable
 from musetrace.muse import MuseConfig, preset
 from musetrace.muse.decode import DecodeOptions, record_decode
+from musetrace.muse.draft.config import draft_of
+from musetrace.muse.draft.job_bytes import DraftBytes
+from musetrace.muse.draft.sharding import shard_draft
+from musetrace.muse.draft.weights import synthesize_draft
 from musetrace.muse.device import shape_of
 from musetrace.muse.expert_draws import Draws
 from musetrace.muse.job_bytes import (
@@ -216,6 +220,31 @@ def test_what_is_not_known_is_said_to_be_so() -> None:
             assert set(one.jobs) | set(one.unknown) <= jobs
 
 
+def test_a_draft_pass_loads_each_matrix_of_its_rank_once() -> None:
+    draft, tp = draft_of(MINI), 2
+    share = shard_draft(synthesize_draft(draft, 1), MINI, 1, tp)
+    of = {(one.kind, one.layers): one for one in DraftBytes(draft, MINI, tp).launches()}
+    first, last = of["draft_layer", (0, 1, 2, 3)], of["draft_layer", (4,)]
+    context = of["draft_context", None].jobs
+    layer = share.layers[2]
+    pairs = [
+        (context["fc_load"], share.fc),
+        (context["qkv_load"], layer.qkv),
+        (first.jobs["qkv_load"], layer.qkv),
+        (last.jobs["o_proj_load"], layer.o),
+        (last.jobs["gate_up_load"], layer.gate_up),
+        (last.jobs["down_load"], layer.down),
+    ]
+    for known, matrix in pairs:
+        assert known.expected == matrix.numel() * matrix.element_size()
+    # k and v heads of five layers: 2 x 2 heads x 128 rows x 512.
+    assert context["context_load"].expected == 5 * 2 * 2 * 128 * 512 * 2
+    assert last.jobs["down_send"].expected == 2 * 16 * 512 * 2
+    assert "qkv_load" not in last.jobs
+    jobs = {job.name for job in JobTable.built_in("muse_layer").jobs}
+    assert all(set(one.jobs) | set(one.unknown) <= jobs for one in of.values())
+
+
 def test_an_older_run_of_the_slice_is_worked_out_from_its_manifest() -> None:
     model = SLICE.to_json() | {"layers_run": 6, "expert_pool": 53, "seed": 0}
     manifest = {
@@ -245,7 +274,8 @@ def test_the_recorder_keeps_them_in_the_run(tmp_path: Path) -> None:
         record_decode(recorder, DecodeOptions(device="cpu", steps=1, tp=2, blocks=1), lambda done, of: None)
     manifest = musetrace.open(tmp_path / "run").manifest
     kept = RunBytes.of_manifest(json.loads(json.dumps(manifest)))
-    assert kept.launches == ModelBytes(MINI, 2, 8, 1, packed=False, stop4="gather").launches()
+    expected = ModelBytes(MINI, 2, 8, 1, packed=False, stop4="gather", draft=draft_of(MINI))
+    assert kept.launches == expected.launches()
     projecting, last = kept.of("global", 3), kept.of("global", 7)
     assert projecting is not None
     assert last is not None

@@ -51,6 +51,7 @@ class FakeOptions:
     context: int | None = None
     stop4: str | None = None
     launches: str | None = None
+    guesses: str | None = None
 
 
 @pytest.fixture
@@ -98,6 +99,11 @@ def test_what_the_gpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None
     words = "--device cuda --model slice --tp 8 --layers 3 --context 100 --stop4 gather --graph"
     assert main(["record", "-o", str(tmp_path / "run"), "--steps", "1", *words.split()]) == 0
     assert decode == [FakeOptions("cuda", "slice", 1, 8, None, 0, 3, 100, "gather", "graph")]
+
+
+def test_what_the_cpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None:
+    assert main(["record", "-o", str(tmp_path / "run"), "--device", "cpu", "--guesses", "chain"]) == 0
+    assert decode == [FakeOptions("cpu", "mini", 20, None, None, 0, guesses="chain")]
 
 
 def test_json_is_one_document(
