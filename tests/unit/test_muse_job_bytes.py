@@ -18,11 +18,11 @@ from musetrace.job_bytes import JobBytes, RunBytes
 from musetrace.job_table import JobTable
 from musetrace.muse import MuseConfig, preset
 from musetrace.muse.decode import DecodeOptions, record_decode
+from musetrace.muse.device import shape_of
 from musetrace.muse.draft.config import draft_of
 from musetrace.muse.draft.job_bytes import DraftBytes
 from musetrace.muse.draft.sharding import shard_draft
 from musetrace.muse.draft.weights import synthesize_draft
-from musetrace.muse.device import shape_of
 from musetrace.muse.expert_draws import Draws
 from musetrace.muse.job_bytes import (
     BF16_EXPERTS_IN_FLIGHT_BYTES,
