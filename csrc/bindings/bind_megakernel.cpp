@@ -45,9 +45,13 @@ LayerBuild build_of(const std::string& name) {
 }
 
 megakernel::LaunchRequest request_of(const RequestTuple& request) {
-    static const std::map<std::string, megakernel::Launched> kinds{{"entry", megakernel::Launched::kEntry},
-                                                                   {"layer", megakernel::Launched::kLayer},
-                                                                   {"head", megakernel::Launched::kHead}};
+    static const std::map<std::string, megakernel::Launched> kinds{
+        {"entry", megakernel::Launched::kEntry},
+        {"layer", megakernel::Launched::kLayer},
+        {"head", megakernel::Launched::kHead},
+        {"draft_context", megakernel::Launched::kDraftContext},
+        {"draft_layer", megakernel::Launched::kDraftLayer},
+        {"draft_head", megakernel::Launched::kDraftHead}};
     const auto& [kind, layer, stamps, epoch] = request;
     const auto found = kinds.find(kind);
     if (found == kinds.end()) throw std::invalid_argument("no launch is called " + kind);
@@ -73,6 +77,20 @@ class PyMuseDevice {
     }
     void set_rope(std::uint64_t table) { device_.set_rope(reinterpret_cast<const float*>(table)); }
     void set_state(std::uint32_t position, std::uint32_t epoch) { device_.set_state(position, epoch); }
+
+    void add_draft(const py::object& shape, std::uint32_t in_flight_bytes) {
+        device_.add_draft(draft_from(shape), in_flight_bytes);
+    }
+    void set_draft_layer(std::uint32_t rank, std::uint32_t layer, const py::dict& a) {
+        device_.draft().set_layer(rank, layer, draft_layer_weights([&](const char* name) { return address(a, name); }));
+    }
+    void set_draft(std::uint32_t rank, const py::dict& a) {
+        device_.draft().set_outer(rank, draft_outer_weights([&](const char* name) { return address(a, name); }));
+    }
+    void set_draft_rope(std::uint64_t table) { device_.draft().set_rope(reinterpret_cast<const float*>(table)); }
+    void set_draft_state(std::uint32_t root, const std::vector<std::uint32_t>& path) {
+        device_.set_draft_state(root, path);
+    }
 
     std::vector<py::bytes> handles() {
         std::vector<py::bytes> all;
@@ -111,6 +129,35 @@ class PyMuseDevice {
         device_.synchronize();
     }
 
+    // Of the draft: `layer` counts its layers, or the target's that it takes.
+    py::array draft_values(const std::string& name, std::uint32_t rank, std::uint32_t layer) {
+        device_.synchronize();
+        megakernel::draft::DraftDevice& draft = device_.draft();
+        const megakernel::draft::DraftSizes& s = draft.shape();
+        constexpr std::size_t kDim = megakernel::draft::kHeadDim;
+        if (name == "residual") return copy<float>(draft.residual(rank), {kTokens, s.hidden});
+        if (name == "features") return copy<float>(draft.features(rank, layer), {kTokens, s.hidden});
+        if (name == "q") return copy<std::uint16_t>(draft.q(rank), {kTokens, s.head_columns()});
+        if (name == "k") return copy<std::uint16_t>(draft.cache(rank, layer).k, {s.kv_heads, s.capacity, kDim});
+        if (name == "v") return copy<std::uint16_t>(draft.cache(rank, layer).v, {s.kv_heads, kDim, s.capacity});
+        if (name == "context") return copy<char>(draft.context(rank), {std::size_t{kTokens} * s.hidden * 2});
+        if (name == "normed") return copy<char>(draft.normed(rank), {std::size_t{kTokens} * s.hidden * 2});
+        throw std::invalid_argument("no values of a draft are called " + name);
+    }
+    void set_draft_values(const std::string& name, std::uint32_t rank, std::uint32_t layer, const py::array& values) {
+        device_.synchronize();
+        megakernel::draft::DraftDevice& draft = device_.draft();
+        const megakernel::draft::DraftSizes& s = draft.shape();
+        constexpr std::size_t kDim = megakernel::draft::kHeadDim;
+        if (name == "residual") return put<float>(draft.residual(rank), values, {kTokens, s.hidden});
+        if (name == "features") return put<float>(draft.features(rank, layer), values, {kTokens, s.hidden});
+        if (name == "q") return put<std::uint16_t>(draft.q(rank), values, {kTokens, s.head_columns()});
+        if (name == "k") return put<std::uint16_t>(draft.cache(rank, layer).k, values, {s.kv_heads, s.capacity, kDim});
+        if (name == "v") return put<std::uint16_t>(draft.cache(rank, layer).v, values, {s.kv_heads, kDim, s.capacity});
+        throw std::invalid_argument("no values of a draft are called " + name);
+    }
+    py::dict draft_fit(const std::string& build) { return fit_dict(device_.draft().fit(build_of(build))); }
+
     py::array values(const std::string& name, std::uint32_t rank, std::uint32_t layer) {
         device_.synchronize();
         const Shape& s = device_.shape();
@@ -143,8 +190,10 @@ class PyMuseDevice {
     std::uint64_t stream() const { return reinterpret_cast<std::uint64_t>(device_.stream()); }
     std::uint32_t ranks() const { return device_.ranks(); }
 
-    py::dict fit(const std::string& build) const {
-        const megakernel::KernelFit fit = device_.fit(build_of(build));
+    py::dict fit(const std::string& build) const { return fit_dict(device_.fit(build_of(build))); }
+
+  private:
+    static py::dict fit_dict(const megakernel::KernelFit& fit) {
         py::dict values;
         values["blocks"] = fit.blocks;
         values["registers"] = fit.registers;
@@ -152,8 +201,6 @@ class PyMuseDevice {
         values["shared_bytes"] = fit.shared_bytes;
         return values;
     }
-
-  private:
     template <class T>
     static py::array copy(const T* from, const std::vector<std::size_t>& shape) {
         Array<T> out(shape);
@@ -189,13 +236,27 @@ void bind_megakernel(py::module_& module) {
         .def("set_head", &PyMuseDevice::set_head, py::arg("rank"), py::arg("addresses"))
         .def("set_rope", &PyMuseDevice::set_rope, py::arg("address"), "float32[capacity, 32, 2]: cosine, sine")
         .def("set_state", &PyMuseDevice::set_state, py::arg("position"), py::arg("epoch") = 0)
+        .def("add_draft", &PyMuseDevice::add_draft, py::arg("draft"), py::arg("in_flight_bytes") = 49152,
+             "A draft of these sizes beside the model; then its launches can be asked for")
+        .def("set_draft_layer", &PyMuseDevice::set_draft_layer, py::arg("rank"), py::arg("layer"), py::arg("addresses"))
+        .def("set_draft", &PyMuseDevice::set_draft, py::arg("rank"), py::arg("addresses"),
+             "fc, context_norm, norm, embedding")
+        .def("set_draft_rope", &PyMuseDevice::set_draft_rope, py::arg("address"), "float32[capacity, 64, 2]")
+        .def("set_draft_state", &PyMuseDevice::set_draft_state, py::arg("root"), py::arg("path"),
+             "path: rows of the features for the positions right in front of the root")
+        .def("draft_values", &PyMuseDevice::draft_values, py::arg("name"), py::arg("rank") = 0, py::arg("layer") = 0,
+             "residual, features, q, k, v (transposed); context or normed as chunks of columns")
+        .def("set_draft_values", &PyMuseDevice::set_draft_values, py::arg("name"), py::arg("rank"), py::arg("layer"),
+             py::arg("values"))
+        .def("draft_fit", &PyMuseDevice::draft_fit, py::arg("build"))
         .def("handles", &PyMuseDevice::handles, "Of the exchange of each held rank, bytes for other processes")
         .def("connect", &PyMuseDevice::connect, py::arg("handles"), "Maps the ranks of other processes; [rank]")
         .def("disconnect", &PyMuseDevice::disconnect, "The mappings end; no process may have a launch left")
         .def("withdraw_handles", &PyMuseDevice::withdraw_handles, "All have disconnected: the memory may be freed")
         .def("reset", &PyMuseDevice::reset, "Behind a failed launch with ranks in other processes, while none runs one")
         .def("launch", &PyMuseDevice::launch, py::arg("request"), py::arg("build"),
-             "request: (entry, layer or head; layer; device address of the stamps or 0; epoch)")
+             "request: (entry, layer, head, draft_context, draft_layer or draft_head; layer; device address of the "
+             "stamps or 0; epoch)")
         .def("capture", &PyMuseDevice::capture, py::arg("requests"), py::arg("build"), "A graph; returns its number")
         .def("replay", &PyMuseDevice::replay, py::arg("graph"))
         .def("synchronize", &PyMuseDevice::synchronize,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "megakernel/draft/draft_device.h"
 #include "megakernel/layer_params.h"
 
 namespace musetrace::bindings {
@@ -35,6 +36,20 @@ megakernel::LayerWeights layer_weights(Address address) {
 template <class Address>
 megakernel::NextWeights own_projection(Address address) {
     return {reinterpret_cast<const char*>(address("qkvg")), reinterpret_cast<const float*>(address("input_norm"))};
+}
+
+template <class Address>
+megakernel::draft::DraftLayerWeights draft_layer_weights(Address address) {
+    const auto bytes = [&](const char* name) { return reinterpret_cast<const char*>(address(name)); };
+    const auto floats = [&](const char* name) { return reinterpret_cast<const float*>(address(name)); };
+    return {bytes("qkv"),         bytes("o"),         bytes("gate_up"), bytes("down"),
+            floats("input_norm"), floats("mlp_norm"), floats("q_norm"), floats("k_norm")};
+}
+template <class Address>
+megakernel::draft::OuterWeights draft_outer_weights(Address address) {
+    return {reinterpret_cast<const char*>(address("fc")), reinterpret_cast<const float*>(address("context_norm")),
+            reinterpret_cast<const float*>(address("norm")),
+            reinterpret_cast<const std::uint16_t*>(address("embedding"))};
 }
 
 }  // namespace musetrace::bindings

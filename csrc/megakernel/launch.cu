@@ -24,8 +24,8 @@ const void* kernel_of(LayerBuild build) {
 int fit_kernel(const void* kernel, std::size_t shared_bytes, KernelFit& fit) {
     cudaFuncAttributes attributes{};
     int device = 0, processors = 0, blocks = 0;
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             static_cast<int>(shared_bytes));
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
     if (error == cudaSuccess) error = cudaGetDevice(&device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);

@@ -1,8 +1,8 @@
 // The layer kernel's entry: a block's shared memory, its stamps, and one warp of each role.
 #pragma once
 
-#include "megakernel/layer.cuh"
 #include "megakernel/launch_order.cuh"
+#include "megakernel/layer.cuh"
 #include "megakernel/layer_kernel.cuh"
 
 namespace musetrace::megakernel {

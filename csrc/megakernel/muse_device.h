@@ -82,7 +82,7 @@ class MuseDevice {
 
     // A draft model beside it, whose launches then can be asked for. Throws std::invalid_argument when its shape cannot
     // be run here, or with ranks in other processes.
-    void add_draft(const draft::DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes);
+    void add_draft(const DraftShape& shape, std::uint32_t in_flight_bytes);
     // Throws std::logic_error when there is none.
     draft::DraftDevice& draft();
     // Queued behind what was launched. `path`: `context` rows of the last verify pass.
@@ -187,7 +187,8 @@ class MuseDevice {
     };
     template <class Handle>
     using OwnedGraph = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyGraph>;
-    // Which copies of the exchanges the next launch takes, the target's and the draft's: the number of a graph's variant.
+    // Which copies of the exchanges the next launch takes, the target's and the draft's: the number of a graph's
+    // variant.
     static constexpr std::uint32_t kVariants = 4;
     std::uint32_t variant() const { return parity_ + (draft_ == nullptr ? 0 : 2 * draft_->parity()); }
     void set_variant(std::uint32_t variant);

@@ -23,12 +23,12 @@ void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build
     check(launch_head_sum(p, stream_), "launching the sum of the head");
 }
 
-void MuseDevice::add_draft(const draft::DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes) {
+void MuseDevice::add_draft(const DraftShape& shape, std::uint32_t in_flight_bytes) {
     require(options_.loopback || ranks_ == shape_.ranks, "a draft needs all ranks of the model in one process");
-    require(shape.ranks == shape_.ranks && shape.blocks == shape_.blocks && shape.hidden == shape_.hidden,
-            "the draft has not the ranks, blocks or hidden size of its target");
+    require(shape.head_dim == draft::kHeadDim, "the draft's head_dim must be 128");
+    require(shape.q_heads != 0 && shape.kv_heads != 0, "a rank of the draft has no heads: use a lower TP");
     draft_ = std::make_unique<draft::DraftDevice>(
-        shape, mask_token, in_flight_bytes,
+        draft::sizes_of(shape_, shape), shape.mask_token, in_flight_bytes,
         draft::Target{ranks_, options_.loopback, options_.programmatic, options_.budget_ns, stream_,
                       state_.as<StepState>(), device_report_, abort_.as<std::uint32_t>()});
     draft_->set_delay_seed(delay_seed_);

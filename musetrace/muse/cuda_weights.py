@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.draft.config import DraftConfig
 from musetrace.muse.packed_layer import PackedExperts, pack_layer
 from musetrace.muse.packing import pack_bf16
 from musetrace.muse.rope import rope_tables
@@ -60,7 +61,7 @@ def upload_head(head: RankHead, device: torch.device) -> dict[str, Tensor]:
     }
 
 
-def rope_table(config: MuseConfig, capacity: int, device: torch.device) -> Tensor:
+def rope_table(config: MuseConfig | DraftConfig, capacity: int, device: torch.device) -> Tensor:
     """Cosine and sine of each position and pair of dimensions, fp32 [capacity, head_dim / 2, 2]."""
     tables = rope_tables(config, torch.arange(capacity))
     return torch.stack(tables, dim=-1).contiguous().to(device)

@@ -56,7 +56,7 @@ struct Warp : BlockWarp<SharedMemory, MuseDraft, kMode, kDelays, kStampRegisters
     const DraftParams& params;
     const DraftRank& rank;  // in shared memory
 
-    __device__ __forceinline__ const DraftShape& shape() const { return params.shape; }
+    __device__ __forceinline__ const DraftSizes& shape() const { return params.shape; }
     __device__ __forceinline__ const DraftPlan& plan() const { return params.plan; }
     __device__ __forceinline__ char* slots(std::uint64_t offset) const { return rank.exchange + offset; }
     __device__ __forceinline__ bool is_context() const { return params.kind == DraftKind::kContext; }

@@ -6,7 +6,7 @@
 namespace musetrace::megakernel::draft {
 namespace {
 
-DraftShape checked(const DraftShape& s, const Target& target) {
+DraftSizes checked(const DraftSizes& s, const Target& target) {
     const char* wrong = unsupported(s);
     require(wrong == nullptr, wrong == nullptr ? "" : wrong);
     KernelFit fit{};
@@ -19,7 +19,7 @@ DraftShape checked(const DraftShape& s, const Target& target) {
 
 }  // namespace
 
-DraftDevice::Rank::Rank(const DraftShape& s, const DraftExchange& e)
+DraftDevice::Rank::Rank(const DraftSizes& s, const DraftExchange& e)
     : layers(s.layers),
       exchange{Buffer(e.bytes), Buffer(e.bytes)},
       q{Buffer(std::size_t{kTokens} * s.head_columns() * 2), Buffer(std::size_t{kTokens} * s.head_columns() * 2)},
@@ -32,7 +32,7 @@ DraftDevice::Rank::Rank(const DraftShape& s, const DraftExchange& e)
     for (std::uint32_t i = 0; i < s.feature_layers; ++i) features.emplace_back(std::size_t{kTokens} * s.hidden * 4);
 }
 
-DraftDevice::DraftDevice(const DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes,
+DraftDevice::DraftDevice(const DraftSizes& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes,
                          const Target& target)
     : shape_(checked(shape, target)),
       mask_token_(mask_token),

@@ -35,10 +35,9 @@ struct OuterWeights {
 class DraftDevice {
   public:
     // Throws std::invalid_argument when the shape cannot be run here, std::runtime_error when CUDA fails.
-    DraftDevice(const DraftShape& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes,
-                const Target& target);
+    DraftDevice(const DraftSizes& shape, std::uint32_t mask_token, std::uint32_t in_flight_bytes, const Target& target);
 
-    const DraftShape& shape() const { return shape_; }
+    const DraftSizes& shape() const { return shape_; }
     // Device addresses, which belong to the caller and outlive this.
     void set_layer(std::uint32_t rank, std::uint32_t layer, const DraftLayerWeights& weights);
     void set_outer(std::uint32_t rank, const OuterWeights& weights);
@@ -71,7 +70,7 @@ class DraftDevice {
 
   private:
     struct Rank {
-        Rank(const DraftShape& s, const DraftExchange& exchange);
+        Rank(const DraftSizes& s, const DraftExchange& exchange);
         std::vector<DraftLayerWeights> layers;
         OuterWeights outer{};
         Buffer exchange[2], q[2], residual, table;
@@ -84,7 +83,7 @@ class DraftDevice {
     }
     void set_rank_params(std::uint32_t r, std::uint32_t layer, DraftParams& p);
 
-    const DraftShape shape_;
+    const DraftSizes shape_;
     const std::uint32_t mask_token_;
     const std::uint32_t in_flight_bytes_;
     const Target target_;

@@ -59,9 +59,7 @@ __device__ __forceinline__ void group(W& w) {
         ops::multiply(w, phase);
         w.forget();
         if (phase == (w.is_context() ? ops::kQkv : ops::kFirst) || phase == ops::kDown) {
-            ops::all_reduce(w, w.is_context()         ? ops::kFcStop
-                               : phase == ops::kFirst ? ops::kStop1
-                                                      : ops::kStop2);
+            ops::all_reduce(w, w.is_context() ? ops::kFcStop : phase == ops::kFirst ? ops::kStop1 : ops::kStop2);
         } else if (phase == ops::kGateUp) {
             ops::activate(w);
         } else if (phase == (w.is_context() ? ops::kContext : ops::kQkv)) {

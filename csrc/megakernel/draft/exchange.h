@@ -13,7 +13,8 @@
 
 namespace musetrace::megakernel::draft {
 
-inline constexpr std::uint32_t kPartFloats = kHeadDim + 4;  // attention of some keys: output, maximum, sum, 2 to fill up
+inline constexpr std::uint32_t kPartFloats =
+    kHeadDim + 4;  // attention of some keys: output, maximum, sum, 2 to fill up
 
 // Byte offsets within a copy. What is empty as all ones comes first, what is empty as +0 last.
 struct DraftExchange {
@@ -36,7 +37,7 @@ struct DraftExchange {
     constexpr std::uint64_t ones_bytes() const { return partial1; }
 };
 
-constexpr DraftExchange make_exchange(const DraftShape& s, const DraftPlan& plan) {
+constexpr DraftExchange make_exchange(const DraftSizes& s, const DraftPlan& plan) {
     constexpr std::uint64_t kToken = kTokens;
     std::uint64_t end = 0;
     const auto take = [&end](std::uint64_t bytes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "megakernel/geometry.h"
+#include "muse/draft_shape.h"
 
 namespace musetrace::megakernel::draft {
 
@@ -15,8 +16,8 @@ inline constexpr std::uint32_t kPieceK = 2048;
 inline constexpr std::uint32_t kMaxUnits = 8;   // of a block
 inline constexpr std::uint32_t kMaxSlices = 8;  // of K
 
-// The sizes and constants of one draft; per rank where it says so.
-struct DraftShape {
+// What the kernel takes of a draft and its target (muse/draft_shape.h, muse/shape.h); per rank where it says so.
+struct DraftSizes {
     std::uint32_t ranks;
     std::uint32_t blocks;  // per rank
     std::uint32_t layers;
@@ -31,13 +32,24 @@ struct DraftShape {
     std::uint32_t capacity;  // KV rows per head
     float rms_eps;
     float embed_eps;  // of the target's norm behind its embedding
-    float softmax_scale;
 
     constexpr std::uint32_t head_columns() const { return q_heads * kHeadDim; }
     constexpr std::uint32_t kv_rows() const { return 2 * kv_heads * kHeadDim; }
     constexpr std::uint32_t qkv_rows() const { return head_columns() + kv_rows(); }
     constexpr std::uint32_t context_rows() const { return layers * kv_rows(); }
 };
+
+// `head_dim` must be kHeadDim.
+constexpr DraftSizes sizes_of(const Shape& target, const DraftShape& d) {
+    const std::uint32_t columns = d.feature_width(target.hidden) / target.ranks, stage = stage_k(columns);
+    return {target.ranks,   target.blocks,
+            d.layers,       target.hidden,
+            d.q_heads,      d.kv_heads,
+            d.intermediate, d.num_targets,
+            columns,        columns < kMaxStageK ? columns : ceil_div(columns, stage) * stage,
+            d.window,       target.capacity,
+            d.rms_eps,      target.rms_eps};
+}
 
 // What the blocks share out, fixed before the launch.
 struct DraftPlan {
@@ -46,7 +58,7 @@ struct DraftPlan {
     std::uint32_t splits;        // of the keys, for each query head
 };
 
-constexpr DraftPlan make_plan(const DraftShape& s) {
+constexpr DraftPlan make_plan(const DraftSizes& s) {
     const std::uint32_t units = s.hidden / kUnitRows;
     const std::uint32_t dense = power_of_two_within(s.blocks < units ? s.blocks : units);
     const std::uint32_t per_head = s.blocks / s.q_heads;
@@ -60,7 +72,7 @@ struct DraftShares {
     DenseShare qkv;
     DenseShare context;  // tiles of k and v of all layers, one layer's behind the other's
 };
-constexpr DraftShares draft_shares(const DraftShape& s, const DraftPlan& plan, std::uint32_t block) {
+constexpr DraftShares draft_shares(const DraftSizes& s, const DraftPlan& plan, std::uint32_t block) {
     if (block >= plan.dense_blocks) return {{0, 0}, {0, {0, 0}}, {0, {0, 0}}, {0, {0, 0}}};
     const auto share = [&](std::uint32_t rows) {
         return dense_share(rows / kTileRows, plan.slices, block, plan.dense_blocks);
@@ -70,7 +82,7 @@ constexpr DraftShares draft_shares(const DraftShape& s, const DraftPlan& plan, s
 }
 
 // Sizes that the kernel can run; what is wrong, or null.
-constexpr const char* unsupported(const DraftShape& s) {
+constexpr const char* unsupported(const DraftSizes& s) {
     const DraftPlan plan = make_plan(s);
     if (s.hidden % kMaxStageK != 0) return "hidden must be a multiple of 512";
     if (s.layers == 0 || s.layers > kMaxLayers) return "a draft has 1 to 8 layers";
@@ -78,7 +90,8 @@ constexpr const char* unsupported(const DraftShape& s) {
     if (s.inner % kChunkK != 0 || s.inner % stage_k(s.inner) != 0 || stage_k(s.inner) % kChunkK != 0) {
         return "a rank's features of the MLP must be a multiple of 32, and of 512 beyond that: use another TP";
     }
-    if (s.head_columns() % stage_k(s.head_columns()) != 0) return "a rank's query heads must be 1 to 4 or a multiple of 4";
+    if (s.head_columns() % stage_k(s.head_columns()) != 0)
+        return "a rank's query heads must be 1 to 4 or a multiple of 4";
     if (s.feature_columns % kChunkK != 0 || s.feature_k % stage_k(s.feature_k) != 0) {
         return "a rank's columns of the context must be a multiple of 32: use another TP";
     }

@@ -60,7 +60,7 @@ struct DraftRank {
 enum class DraftKind : std::uint8_t { kContext, kLayer };
 
 struct DraftParams {
-    DraftShape shape;
+    DraftSizes shape;
     std::uint32_t ranks;       // that run here, each on shape.blocks blocks
     std::uint32_t first_rank;  // of those that run here, among all
     DraftPlan plan;

@@ -11,7 +11,7 @@ inline constexpr std::uint32_t kKeyRun = 32;
 // The keys that any row sees.
 struct KeyRange {
     std::uint32_t first_run, runs;
-    __device__ __forceinline__ KeyRange(const DraftShape& s, std::uint32_t position) {
+    __device__ __forceinline__ KeyRange(const DraftSizes& s, std::uint32_t position) {
         first_run = position + 1 > s.window ? (position + 1 - s.window) / kKeyRun : 0;
         runs = ceil_div(position + kTokens, kKeyRun) - first_run;
     }
@@ -36,13 +36,14 @@ struct Attention {
     // Rows and the position itself may be being written; they are merely asked for.
     template <class W>
     static __device__ __forceinline__ void prefetch(const W& w) {
-        const DraftShape& s = w.shape();
+        const DraftSizes& s = w.shape();
         const std::uint32_t splits = w.plan().splits, position = w.position();
         if (w.block() >= s.q_heads * splits || position + kTokens > s.capacity) return;
         const KeyRange range(s, position);
         const std::uint32_t run = w.block() % splits * kGroupWarps + w.group_warp();
         if (run >= range.runs) return;
-        const std::uint32_t kv = w.block() / splits / (s.q_heads / s.kv_heads), key0 = (range.first_run + run) * kKeyRun;
+        const std::uint32_t kv = w.block() / splits / (s.q_heads / s.kv_heads),
+                            key0 = (range.first_run + run) * kKeyRun;
         const std::uint16_t* keys = w.rank.cache.k + (std::size_t{kv} * s.capacity + key0 + w.lane) * kHeadDim;
         prefetch_line(keys);
         prefetch_line(keys + 64);
@@ -58,7 +59,7 @@ struct Attention {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
     }
 
-    static constexpr std::uint32_t kDims = kHeadDim / 8;   // eight dimensions: an n of the output
+    static constexpr std::uint32_t kDims = kHeadDim / 8;    // eight dimensions: an n of the output
     static constexpr std::uint32_t kLoads = kHeadDim / 32;  // 32 dimensions: 16 bytes of each of four lanes
 
     struct State {
@@ -69,7 +70,7 @@ struct Attention {
 
     template <class W>
     static __device__ __forceinline__ void attend(W& w, std::uint32_t head, std::uint32_t split) {
-        const DraftShape& s = w.shape();
+        const DraftSizes& s = w.shape();
         const std::uint32_t position = w.position();
         const KeyRange range(s, position);
         uint4 query[kLoads][2];
@@ -98,7 +99,8 @@ struct Attention {
         float scores[4][4] = {};
         multiply_keys(w, kv, key0, query, scores);
         const std::uint32_t g = w.lane / 4, t = w.lane % 4;
-        const float scale = w.shape().softmax_scale * 1.44269504088896f;  // the exponential is taken to the base 2
+        // 1 / sqrt(128), and the exponential is taken to the base 2.
+        constexpr float kScale = 0.08838834764831845f * 1.44269504088896f;
 #pragma unroll
         for (std::uint32_t row = 0; row < 2; ++row) {
             const std::uint32_t of_row = position + g + row * 8;
@@ -108,7 +110,7 @@ struct Attention {
                 float& score = scores[i / 2][row * 2 + i % 2];
                 const std::uint32_t key = key0 + t * 8 + i / 2 * 2 + i % 2;
                 const bool seen = key < position + kTokens && key + w.shape().window > of_row;
-                score = seen ? score * scale : -INFINITY;
+                score = seen ? score * kScale : -INFINITY;
                 top = fmaxf(top, score);
             }
             top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
@@ -138,8 +140,7 @@ struct Attention {
     static __device__ __forceinline__ void multiply_keys(const W& w, std::uint32_t kv, std::uint32_t key0,
                                                          const uint4 (&query)[kLoads][2], float (&scores)[4][4]) {
         const std::uint32_t g = w.lane / 4, t = w.lane % 4;
-        const std::uint16_t* first =
-            w.rank.cache.k + (std::size_t{kv} * w.shape().capacity + key0) * kHeadDim + t * 8;
+        const std::uint16_t* first = w.rank.cache.k + (std::size_t{kv} * w.shape().capacity + key0) * kHeadDim + t * 8;
 #pragma unroll
         for (std::uint32_t j = 0; j < 4; ++j) {
             const std::uint16_t* row = first + (g / 2 * 8 + 2 * j + g % 2) * kHeadDim;
@@ -255,9 +256,8 @@ struct Attention {
         const char* from = w.slots(w.params.exchange.attention) + std::size_t{row} * splits * kPartFloats * 4;
         uint4 words[2 * kSplits];  // output and the rest of each split
         sync::receive_slots<sync::OnesF32>(
-            w.waiter, MuseDraft::attention_wait_splits, words, 2 * splits, [&](std::uint32_t i) {
-                return from + (i / 2 * kPartFloats + (i % 2 == 0 ? w.lane * 4 : kHeadDim)) * 4;
-            });
+            w.waiter, MuseDraft::attention_wait_splits, words, 2 * splits,
+            [&](std::uint32_t i) { return from + (i / 2 * kPartFloats + (i % 2 == 0 ? w.lane * 4 : kHeadDim)) * 4; });
         if (first) {
             MUSETRACE_END(w.stamps, MuseDraft::attention_wait_splits);
             MUSETRACE_BEGIN(w.stamps, MuseDraft::attention_merge);

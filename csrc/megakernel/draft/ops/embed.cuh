@@ -38,7 +38,7 @@ __device__ __forceinline__ float2 squares_of_embeddings(W& w, const std::uint16_
 
 template <class W>
 __device__ __forceinline__ void embed(W& w) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const Share units = w.shared.shares.units;
     if (units.size() == 0) return;
     w.template job<MuseDraft::embed_norm>([&] {
@@ -56,9 +56,8 @@ __device__ __forceinline__ void embed(W& w) {
             const float2 e = unpack_bf16(*reinterpret_cast<const std::uint32_t*>(row + column));
             const float2 out{e.x * scale, e.y * scale}, weight = load_pair(w.rank.norm2, column);
             *reinterpret_cast<float2*>(w.rank.residual + std::size_t{token} * s.hidden + column) = out;
-            sync::send_slots(
-                w.slots(w.params.exchange.x2) + (std::size_t{unit} * kGroupThreads + w.group_thread()) * 4,
-                pack_bf16(out.x * norm * weight.x, out.y * norm * weight.y));
+            sync::send_slots(w.slots(w.params.exchange.x2) + (std::size_t{unit} * kGroupThreads + w.group_thread()) * 4,
+                             pack_bf16(out.x * norm * weight.x, out.y * norm * weight.y));
         }
     });
 }

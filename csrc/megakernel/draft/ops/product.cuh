@@ -1,7 +1,8 @@
-// The dense products of a draft launch, which share this code: what differs is where x comes from and where the sums go.
+// The dense products of a draft launch, which share this code: what differs is where x comes from and where the sums
+// go.
 //
-//   own columns (fc, o, down)         all of K for the columns of the residual stream that the block owns; into the outbox
-//   slices of K (gate_up, qkv, context)   some rows, a slice of K; fp32 sums into slots
+//   own columns (fc, o, down)         all of K for the columns of the residual stream that the block owns; into the
+//   outbox slices of K (gate_up, qkv, context)   some rows, a slice of K; fp32 sums into slots
 //
 // K is taken in pieces that shared memory holds: stages of the first piece for all tiles, then those of the next.
 #pragma once
@@ -47,7 +48,7 @@ __device__ __forceinline__ Walk slice_of(const DenseShare& share, std::uint32_t 
 
 template <class W>
 __device__ __forceinline__ Walk walk_of(const W& w, Phase phase) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const DraftShares& shares = w.shared.shares;
     if (phase == kFirst) return own_columns(shares, w.is_context() ? s.feature_k : s.head_columns());
     if (phase == kDown) return own_columns(shares, s.inner);
@@ -101,7 +102,7 @@ __device__ __forceinline__ void load_phase(W& w, Ring::Producer& ring, Phase pha
 // columns behind the last one, are zero.
 template <class W>
 __device__ __forceinline__ void take_features(W& w, std::uint32_t first, std::uint32_t columns) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const std::uint32_t begin = w.rank.places[0] * s.feature_columns, count = w.params.state->context;
     // A lane's 16 bytes: four pairs of columns of a row.
 #pragma unroll 1
@@ -145,7 +146,7 @@ __device__ __forceinline__ void take_x(W& w, std::uint32_t site, Phase phase, co
 // Where the thread's pair of sums of tile 0 goes, of a product that is cut along K.
 template <class W>
 __device__ __forceinline__ char* sums_slots(const W& w, Phase phase) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const DraftExchange& at = w.params.exchange;
     const std::uint32_t rows = phase == kGateUp ? 2 * s.inner : phase == kQkv ? s.qkv_rows() : s.context_rows();
     const std::uint64_t sums = phase == kGateUp ? at.gate_up : phase == kQkv ? at.qkv : at.context;
@@ -164,14 +165,13 @@ __device__ __forceinline__ ProductJobs product_jobs(const W& w, Phase phase) {
         return {pick_draft_job<MuseDraft::fc_load_input>(0), pick_draft_job<MuseDraft::fc_wait_weights>(0),
                 pick_draft_job<MuseDraft::fc_compute>(0)};
     }
-    ProductJobs jobs{pick_draft_job<MuseDraft::o_proj_wait_heads, MuseDraft::gate_up_wait_input,
-                                    MuseDraft::down_wait_input, MuseDraft::qkv_wait_input,
-                                    MuseDraft::context_wait_input>(phase),
-                     pick_draft_job<MuseDraft::o_proj_wait_weights, MuseDraft::gate_up_wait_weights,
-                                    MuseDraft::down_wait_weights, MuseDraft::qkv_wait_weights,
-                                    MuseDraft::context_wait_weights>(phase),
-                     pick_draft_job<MuseDraft::o_proj_compute, MuseDraft::gate_up_compute, MuseDraft::down_compute,
-                                    MuseDraft::qkv_compute, MuseDraft::context_compute>(phase)};
+    ProductJobs jobs{
+        pick_draft_job<MuseDraft::o_proj_wait_heads, MuseDraft::gate_up_wait_input, MuseDraft::down_wait_input,
+                       MuseDraft::qkv_wait_input, MuseDraft::context_wait_input>(phase),
+        pick_draft_job<MuseDraft::o_proj_wait_weights, MuseDraft::gate_up_wait_weights, MuseDraft::down_wait_weights,
+                       MuseDraft::qkv_wait_weights, MuseDraft::context_wait_weights>(phase),
+        pick_draft_job<MuseDraft::o_proj_compute, MuseDraft::gate_up_compute, MuseDraft::down_compute,
+                       MuseDraft::qkv_compute, MuseDraft::context_compute>(phase)};
     if (w.is_context() && phase == kQkv) jobs.wait_input = pick_draft_job<MuseDraft::first_wait_input>(0);
     return jobs;
 }

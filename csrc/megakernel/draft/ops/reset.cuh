@@ -1,5 +1,5 @@
-// The idle copy of the exchange made empty (exchange.h says why that is safe), and vectors brought into L1. The first is
-// the work of the blocks that own columns: they send something to every rank behind it.
+// The idle copy of the exchange made empty (exchange.h says why that is safe), and vectors brought into L1. The first
+// is the work of the blocks that own columns: they send something to every rank behind it.
 #pragma once
 
 #include "megakernel/draft/block.cuh"

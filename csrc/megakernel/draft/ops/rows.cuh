@@ -66,7 +66,7 @@ struct HeadRow {
 template <class W>
 __device__ __forceinline__ void store_kv(const W& w, HeadRow& row, const DraftCache& cache, const float* k_norm,
                                          std::uint32_t unit, std::uint32_t position) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     if (unit < s.kv_heads) {
         row.norm_and_turn(w, k_norm, position);
         row.store(cache.k + (std::size_t{unit} * s.capacity + position) * kHeadDim, w.lane, 1);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void store_kv(const W& w, HeadRow& row, const DraftCa
 // Group: the rows of the pass for the next layer: q, k, v.
 template <class W>
 __device__ __forceinline__ void finish_qkv(W& w) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const std::uint32_t items = (s.q_heads + 2 * s.kv_heads) * kTokens, warps = s.blocks * kGroupWarps;
     std::uint32_t item = w.group_warp() * s.blocks + w.block();
     if (item >= items) return;
@@ -106,7 +106,7 @@ __device__ __forceinline__ void finish_qkv(W& w) {
 // Group: k and v of the context, of all layers, at the positions right in front of the pass's.
 template <class W>
 __device__ __forceinline__ void finish_context(W& w) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const std::uint32_t of_layer = 2 * s.kv_heads, count = w.params.state->context;
     const std::uint32_t items = s.layers * of_layer * kTokens, warps = s.blocks * kGroupWarps;
     // From the last warp on: the first ones have rows of the pass.
@@ -132,7 +132,7 @@ __device__ __forceinline__ void finish_context(W& w) {
 // Group: silu(gate) x up, the input of down. A lane has two features of a row: a word of a chunk.
 template <class W>
 __device__ __forceinline__ void activate(W& w) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const std::uint32_t items = s.inner / kChunkK * kTokens / 2, warps = s.blocks * kGroupWarps;
     const std::uint32_t slices = w.plan().slices, rows = 2 * s.inner;
     std::uint32_t item = w.group_warp() * s.blocks + w.block();
@@ -142,8 +142,8 @@ __device__ __forceinline__ void activate(W& w) {
     for (bool first = true; item < items; item += warps, first = false) {
         const std::uint32_t chunk = item / (kTokens / 2), token = item % (kTokens / 2) * 2 + w.lane / kChunkWords;
         const std::uint32_t word = w.lane % kChunkWords, pair = pair_place(word);
-        const char* from = w.slots(w.params.exchange.gate_up) +
-                           (std::size_t{token} * rows + 2 * (chunk * kChunkK + 2 * pair)) * 4;
+        const char* from =
+            w.slots(w.params.exchange.gate_up) + (std::size_t{token} * rows + 2 * (chunk * kChunkK + 2 * pair)) * 4;
         uint4 words[kMaxSlices];  // gate and up of both features
         sync::receive_slots<sync::OnesF32>(w.waiter, MuseDraft::gate_up_wait_slices, words, slices,
                                            [&](std::uint32_t slice) { return from + slice * kTokens * rows * 4; });

@@ -28,7 +28,7 @@ static_assert(kUnitBytes == kGroupThreads * 4);
 // Warps 1 to 3: the block's units of the outbox to all ranks.
 template <class W>
 __device__ __forceinline__ void send_units(W& w, Stop stop) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const Share units = w.shared.shares.units;
     if (units.size() == 0) return;
     const Job wait =
@@ -64,7 +64,7 @@ __device__ __forceinline__ std::uint32_t first_column(const W& w, std::uint32_t 
 // Group: own columns from all ranks, added to the residual stream; returns the thread's sum of squares.
 template <class W>
 __device__ __forceinline__ float receive_branch(W& w, std::uint32_t site, const StopData& data) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const Share units = w.shared.shares.units;
     const std::uint32_t token = w.group_thread() / kChunkWords;
     float squares = 0.0f;
@@ -130,7 +130,7 @@ __device__ __forceinline__ float receive_squares(W& w, std::uint32_t site, std::
 // Group: the normed columns to all blocks of the rank.
 template <class W>
 __device__ __forceinline__ void send_normed(W& w, const StopData& data, float squares) {
-    const DraftShape& s = w.shape();
+    const DraftSizes& s = w.shape();
     const Share units = w.shared.shares.units;
     const float norm = rsqrtf(__fdividef(squares, static_cast<float>(s.hidden)) + s.rms_eps);
 #pragma unroll 1
