@@ -25,7 +25,7 @@ from musetrace.muse.device import TOKENS, LaunchTimeoutError, draft_shape_of, sh
 from musetrace.muse.draft.config import DraftConfig
 from musetrace.muse.draft.sharding import RankDraftLayer, shard_draft
 from musetrace.muse.draft.weights import DraftWeights
-from musetrace.muse.sharding import RankHead, RankLayer, shard_head, shard_layer
+from musetrace.muse.sharding import RankHead, RankLayer, RankShares, WholeShares
 from musetrace.muse.weights import ModelWeights
 from musetrace.record.cpu_kernel_device import aligned_zeros, cpu_name
 from musetrace.record.kernel_device import tick_of
@@ -47,7 +47,7 @@ class CpuDevice:
     """Virtual ranks of a model on this machine's CPU.
 
     Args:
-        weights: the whole model; every rank takes its share.
+        weights: the whole model, or where its ranks' shares come from.
         tp: ranks.
         blocks: blocks of a rank; each is 12 threads.
         capacity: positions in the KV cache.
@@ -60,7 +60,7 @@ class CpuDevice:
 
     def __init__(
         self,
-        weights: ModelWeights,
+        weights: ModelWeights | RankShares,
         *,
         tp: int,
         blocks: int,
@@ -68,7 +68,8 @@ class CpuDevice:
         budget_ns: int = DEFAULT_BUDGET_NS,
         draft: DraftConfig | None = None,
     ) -> None:
-        config = weights.config
+        shares = WholeShares(weights) if isinstance(weights, ModelWeights) else weights
+        config = shares.config
         config.validate(tp)
         self.config, self.tp, self.ranks, self.blocks, self.capacity = config, tp, tp, blocks, capacity
         # As on a GPU's stream.
@@ -87,10 +88,10 @@ class CpuDevice:
         except ValueError as error:
             raise UsageError(f"the CPU device cannot run model {config.name}: {error}") from None
         for rank in range(tp):
-            for layer in weights.layers:
-                arrays = _arrays(shard_layer(layer, config, rank, tp))
-                self._device.set_layer(rank, layer.layer, arrays, config.is_global(layer.layer))
-            self._device.set_head(rank, _arrays(shard_head(weights.head, config, rank, tp)))
+            for layer in range(config.num_hidden_layers):
+                arrays = _arrays(shares.layer(layer, rank, tp))
+                self._device.set_layer(rank, layer, arrays, config.is_global(layer))
+            self._device.set_head(rank, _arrays(shares.head(rank, tp)))
 
     def load_draft(self, draft: DraftWeights) -> None:
         """Give every rank its share of the draft that the device was made for.

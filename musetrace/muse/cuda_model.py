@@ -9,9 +9,8 @@ from torch import Tensor
 
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_weights import upload_head, upload_layer
-from musetrace.muse.sharding import shard_head, shard_layer
+from musetrace.muse.sharding import RankShares
 from musetrace.muse.slice_weights import random_head, random_layer
-from musetrace.muse.weights import ModelWeights
 
 
 class RankWeights(Protocol):
@@ -24,20 +23,19 @@ class RankWeights(Protocol):
         """A rank's head."""
 
 
-class WholeModel:
-    """Shares of weights that the host has whole."""
+class UploadedShares:
+    """Shares that the host has, or reads."""
 
-    def __init__(self, weights: ModelWeights, tp: int, gpu: torch.device) -> None:
-        self._weights, self._tp, self._gpu = weights, tp, gpu
+    def __init__(self, shares: RankShares, tp: int, gpu: torch.device) -> None:
+        self._shares, self._tp, self._gpu = shares, tp, gpu
 
     def layer(self, rank: int, layer: int) -> dict[str, Tensor]:
         """See :class:`RankWeights`."""
-        whole = self._weights.layers[layer]
-        return upload_layer(shard_layer(whole, self._weights.config, rank, self._tp), self._gpu)
+        return upload_layer(self._shares.layer(layer, rank, self._tp), self._gpu)
 
     def head(self, rank: int) -> dict[str, Tensor]:
         """See :class:`RankWeights`."""
-        return upload_head(shard_head(self._weights.head, self._weights.config, rank, self._tp), self._gpu)
+        return upload_head(self._shares.head(rank, self._tp), self._gpu)
 
 
 class RandomSlice:

@@ -56,7 +56,7 @@ class Engine:
     def __init__(self, model: str | MuseConfig = "mini", **options: Any) -> None:
         self.options = EngineOptions(**options)
         opened = open_model(model, self.options)
-        self.config, self.device, self.weights = opened.config, opened.device, opened.weights
+        self.config, self.device, self.head = opened.config, opened.device, opened.head
         self._passes, self._facts = opened.passes, opened.facts
         self.plan = opened.passes.plan
         self.steps = opened.steps
@@ -84,7 +84,7 @@ class Engine:
 
     def stamp_source(self, stamps: str) -> StampSource:
         """What a recorder must know of this engine when its stamps are kept so."""
-        model = self.config.to_json() | {"seed": self.options.seed, "weights": "synthetic"}
+        model = self.config.to_json() | {"seed": self.options.seed}
         build = {"musetrace": musetrace.__version__, "stamps": stamps, "tp": self.device.tp}
         return self.device.stamp_source(stamps, model | self._facts.model, build | self._facts.build)
 
@@ -136,10 +136,10 @@ class Engine:
         """The residual stream float32[16, hidden] of int64[16] token ids; raises as :meth:`verify`."""
         if ids.shape != (TOKENS,):
             raise UsageError(f"a verify pass takes {TOKENS} token ids, not an array of shape {ids.shape}")
-        if self.weights is None:
+        if self.head is None:
             raise UsageError(f"model {self.config.name} has no embedding table: it takes no token ids")
         with one_torch_thread():
-            residual = embed(self.config, self.weights.head, torch.from_numpy(ids))
+            residual = embed(self.config, self.head, torch.from_numpy(ids))
         return np.asarray(residual.numpy())
 
     def verify_residual(
@@ -163,8 +163,7 @@ class Engine:
         if self.steps is None:
             raise DeviceError(f"this device has no draft for model {self.config.name}")
         if not self._has_draft:
-            with one_torch_thread():
-                self.steps.load(self.options.seed)
+            self.steps.load()
             self._has_draft = True
         return self.steps
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,12 +13,15 @@ import torch
 import musetrace
 from musetrace.errors import UsageError
 from musetrace.muse import cpu_device, cuda_device
+from musetrace.muse.checkpoint.draft import read_draft
+from musetrace.muse.checkpoint.shares import CheckpointShares
 from musetrace.muse.config import DEFAULT_CONTEXT, PRESETS, MuseConfig, preset
 from musetrace.muse.cuda_memory import memory_need
-from musetrace.muse.cuda_model import RandomSlice, RankWeights, WholeModel
+from musetrace.muse.cuda_model import RandomSlice, UploadedShares
 from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
 from musetrace.muse.device import TOKENS, Device
 from musetrace.muse.draft.config import DRAFTS, DraftConfig
+from musetrace.muse.draft.weights import DraftWeights, synthesize_draft
 from musetrace.muse.graph_pass import GraphPasses
 from musetrace.muse.joint_passes import JointPasses
 from musetrace.muse.launch_plan import launch_plan
@@ -24,9 +29,10 @@ from musetrace.muse.passes import EagerPasses, Passes
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
 from musetrace.muse.process_group import ProcessGroup
+from musetrace.muse.sharding import RankShares, WholeShares
 from musetrace.muse.slice_weights import DEFAULT_POOL
 from musetrace.muse.threads import one_torch_thread
-from musetrace.muse.weights import ModelWeights, synthesize
+from musetrace.muse.weights import HeadWeights, synthesize
 from musetrace.muse.whole_steps import WholeSteps
 from musetrace.record.process_place import process_place
 
@@ -57,6 +63,8 @@ class EngineOptions:
         launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
         guesses: ``tree`` (default) or ``chain``: what whole steps verify; CPU.
         draft: the draft's configuration (the preset's own); CPU.
+        checkpoint: a folder with the weights under their public names, and those of the draft in its folder
+            ``draft``; None for synthetic ones. A slice reads its own rank's part.
     """
 
     device: str = "cpu"
@@ -70,6 +78,7 @@ class EngineOptions:
     launches: str | None = None
     guesses: str | None = None
     draft: DraftConfig | None = None
+    checkpoint: str | Path | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +93,13 @@ class Facts:
 class OpenedModel:
     """A model that is ready to run.
 
-    ``weights`` is None where the host has none of it; ``steps`` where the device runs verify passes alone.
+    ``head`` is None where the host has no embedding; ``steps`` where the device runs verify passes alone.
     """
 
     config: MuseConfig
     device: Device
     passes: Passes
-    weights: ModelWeights | None
+    head: HeadWeights | None
     facts: Facts
     steps: WholeSteps | None = None
 
@@ -151,11 +160,10 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
             raise UsageError(
                 f"{name} {getattr(options, name)} is for the GPU; leave it out, or use --device cuda"
             )
-    with one_torch_thread():
-        weights = synthesize(config, options.seed)
+    shares = _shares(config, options)
     draft = options.draft or (DRAFTS.get(config.name) if PRESETS.get(config.name) == config else None)
     device = cpu_device.CpuDevice(
-        weights,
+        shares,
         tp=tp,
         blocks=DEFAULT_CPU_BLOCKS if options.blocks is None else options.blocks,
         capacity=options.capacity or default_capacity(config),
@@ -164,8 +172,32 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     )
     passes = EagerPasses(device, launch_plan(config, config.num_hidden_layers))
     guesses = options.guesses or "tree"
-    steps = None if draft is None else WholeSteps(device, guesses)
-    return OpenedModel(config, device, passes, weights, Facts(build={"guesses": guesses}), steps)
+    steps = None
+    if draft is not None:
+        steps = WholeSteps(device, guesses, partial(draft_weights, draft, options))
+    facts = Facts(_weights_fact(options), {"guesses": guesses})
+    return OpenedModel(config, device, passes, shares.host_head, facts, steps)
+
+
+def _shares(config: MuseConfig, options: EngineOptions) -> RankShares:
+    """Where the weights of a model come from that the host can hold, or read part by part."""
+    if options.checkpoint is not None:
+        return CheckpointShares(Path(options.checkpoint), config)
+    with one_torch_thread():
+        return WholeShares(synthesize(config, options.seed))
+
+
+def draft_weights(draft: DraftConfig, options: EngineOptions) -> DraftWeights:
+    """The weights of a draft, of a checkpoint or synthetic."""
+    if options.checkpoint is not None:
+        return read_draft(Path(options.checkpoint) / "draft", draft)
+    with one_torch_thread():
+        return synthesize_draft(draft, options.seed)
+
+
+def _weights_fact(options: EngineOptions) -> dict[str, str]:
+    """What a run says of its weights."""
+    return {"weights": "synthetic" if options.checkpoint is None else "checkpoint"}
 
 
 def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
@@ -190,29 +222,30 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     device: cuda_device.CudaDevice
     if place is None:
         device = cuda_device.CudaDevice(module, config, **numbers)
-        weights = _load(device, options.seed)
+        head = _load(device, options)
         passes = _passes(device, layers, launches)
     else:
-        settings = config.to_json() | numbers | {"seed": options.seed, "musetrace": musetrace.__version__}
+        told = {"seed": options.seed, "musetrace": musetrace.__version__, **_weights_fact(options)}
+        settings = config.to_json() | numbers | told
         with ProcessGroup(place) as group:
             require_agreement(group, own_facts(settings))
             device = PeerDevice(module, config, group, share, **numbers)
-            weights = _load(device, options.seed)
+            head = _load(device, options)
             device.connect()
         passes = JointPasses(device, _passes(device, layers, launches))
-    return OpenedModel(config, device, passes, weights, _facts(config, layers, numbers["stop4"], launches))
+    facts = _facts(config, layers, numbers["stop4"], launches, options)
+    return OpenedModel(config, device, passes, head, facts)
 
 
-def _load(device: cuda_device.CudaDevice, seed: int) -> ModelWeights | None:
-    """Give the ranks of a device their weights. Returns those of a whole model."""
-    config, weights = device.config, None
-    source: RankWeights = RandomSlice(config, device.tp, seed, device.gpu)
-    if config.slice_tp is None:
-        with one_torch_thread():
-            weights = synthesize(config, seed)
-        source = WholeModel(weights, device.tp, device.gpu)
-    device.load(source)
-    return weights
+def _load(device: cuda_device.CudaDevice, options: EngineOptions) -> HeadWeights | None:
+    """Give the ranks of a device their weights. Returns the head of a whole model."""
+    config = device.config
+    if config.slice_tp is not None and options.checkpoint is None:
+        device.load(RandomSlice(config, device.tp, options.seed, device.gpu))
+        return None
+    shares = _shares(config, options)
+    device.load(UploadedShares(shares, device.tp, device.gpu))
+    return shares.host_head if config.slice_tp is None else None
 
 
 def _passes(device: cuda_device.CudaDevice, layers: int, launches: str) -> Passes:
@@ -237,8 +270,10 @@ def default_capacity(config: MuseConfig, context: int = DEFAULT_CONTEXT) -> int:
     return -(-(context + TOKENS) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
 
 
-def _facts(config: MuseConfig, layers: int, stop4: str, launches: str) -> Facts:
-    model: dict[str, Any] = {"layers_run": layers}
+def _facts(config: MuseConfig, layers: int, stop4: str, launches: str, options: EngineOptions) -> Facts:
+    model: dict[str, Any] = {"layers_run": layers, **_weights_fact(options)}
     if config.slice_tp is not None:
-        model |= {"input": "random residual", "loopback": True, "expert_pool": DEFAULT_POOL}
+        model |= {"input": "random residual", "loopback": True}
+    if config.slice_tp is not None and options.checkpoint is None:
+        model["expert_pool"] = DEFAULT_POOL
     return Facts(model, {"stop4": stop4, "launches": launches})

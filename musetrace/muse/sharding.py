@@ -8,6 +8,7 @@ a block of 16 and every rank has the same scales as a single one would.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from musetrace.errors import UsageError
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.norms import residual_gate
 from musetrace.muse.nvfp4 import Nvfp4Tensor
-from musetrace.muse.weights import Experts, HeadWeights, LayerWeights
+from musetrace.muse.weights import Experts, HeadWeights, LayerWeights, ModelWeights
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,48 @@ class RankHead:
     lm_head: Tensor
 
 
+class RankShares(Protocol):
+    """Where the ranks' shares of a model come from."""
+
+    @property
+    def config(self) -> MuseConfig:
+        """The model."""
+
+    @property
+    def host_head(self) -> HeadWeights:
+        """What stands outside the layers, whole."""
+
+    def layer(self, layer: int, rank: int, tp: int) -> RankLayer:
+        """The share of ``rank`` of ``tp`` in a layer."""
+
+    def head(self, rank: int, tp: int) -> RankHead:
+        """The share of ``rank`` of ``tp`` in what stands outside the layers."""
+
+
+class WholeShares:
+    """Shares of a model that is whole in memory."""
+
+    def __init__(self, model: ModelWeights) -> None:
+        self.config = model.config
+        self.host_head = model.head
+        self._layers = model.layers
+
+    def layer(self, layer: int, rank: int, tp: int) -> RankLayer:
+        """See :class:`RankShares`."""
+        return shard_layer(self._layers[layer], self.config, rank, tp)
+
+    def head(self, rank: int, tp: int) -> RankHead:
+        """See :class:`RankShares`."""
+        return shard_head(self.host_head, self.config, rank, tp)
+
+
 def shard_layer(weights: LayerWeights, config: MuseConfig, rank: int, tp: int) -> RankLayer:
     """The share of ``rank`` of ``tp``.
 
     Raises:
         UsageError: ``tp`` does not divide the model, or there is no such rank.
     """
-    _check_rank(config, rank, tp)
+    check_rank(config, rank, tp)
 
     def rows(tensor: Tensor) -> Tensor:
         return _share(tensor, rank, tp, dim=0)
@@ -128,7 +164,7 @@ def shard_layer(weights: LayerWeights, config: MuseConfig, rank: int, tp: int) -
 
 def shard_head(weights: HeadWeights, config: MuseConfig, rank: int, tp: int) -> RankHead:
     """The share of ``rank`` of ``tp``. Raises UsageError as :func:`shard_layer` does."""
-    _check_rank(config, rank, tp)
+    check_rank(config, rank, tp)
     return RankHead(
         embed=weights.embed_tokens.contiguous(),
         final_norm=weights.norm.float().contiguous(),
@@ -136,7 +172,8 @@ def shard_head(weights: HeadWeights, config: MuseConfig, rank: int, tp: int) -> 
     )
 
 
-def _check_rank(config: MuseConfig, rank: int, tp: int) -> None:
+def check_rank(config: MuseConfig, rank: int, tp: int) -> None:
+    """Refuse a rank that is none of ``tp``, or a ``tp`` that does not divide the model. Raises UsageError."""
     config.validate(tp)
     if not 0 <= rank < tp:
         raise UsageError(f"there is no rank {rank} among {tp}; ranks count from 0")

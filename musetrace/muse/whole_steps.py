@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from musetrace.errors import DeviceError
 from musetrace.muse.device import TOKENS, Device
 from musetrace.muse.draft.config import DraftConfig
-from musetrace.muse.draft.weights import DraftWeights, synthesize_draft
+from musetrace.muse.draft.weights import DraftWeights
 from musetrace.muse.launch_plan import step_plan
 from musetrace.muse.passes import EagerPasses, Recording
 from musetrace.muse.speculative.sampling import Sampling, choose
@@ -41,15 +42,16 @@ class WholeSteps:
     Args:
         device: with a draft.
         guesses: ``tree``, or ``chain``: one guess for each position.
+        weights: makes or reads those of the draft.
 
     Raises:
         DeviceError: the device has no draft.
     """
 
-    def __init__(self, device: StepDevice, guesses: str) -> None:
+    def __init__(self, device: StepDevice, guesses: str, weights: Callable[[], DraftWeights]) -> None:
         if device.draft is None:
             raise DeviceError("the device has no draft; it cannot run whole steps")
-        self.draft = device.draft
+        self.draft, self._weights = device.draft, weights
         self.plan = step_plan(device.config, self.draft)
         self._device, self._top_k = device, GUESSES[guesses]
         verify = [one for one in self.plan if one.kind != "accept" and not one.kind.startswith("draft_")]
@@ -57,9 +59,9 @@ class WholeSteps:
         self._verify, self._head = EagerPasses(device, verify[:-1]), EagerPasses(device, verify[-1:])
         self._context = EagerPasses(device, self.plan[:1])
 
-    def load(self, seed: int) -> None:
-        """Synthetic weights of the draft onto the device."""
-        self._device.load_draft(synthesize_draft(self.draft, seed))
+    def load(self) -> None:
+        """Put the draft's weights onto the device. Raises UsageError when they cannot be had."""
+        self._device.load_draft(self._weights())
 
     def prefill(self, prompt: Ids, sampling: Sampling | None) -> int:
         """Put a prompt into the caches, 16 tokens a pass, and return the token behind it: the first root.

@@ -30,7 +30,7 @@ from musetrace.errors import DeviceError
 from musetrace.job_table import JobTable
 from musetrace.muse.config import preset
 from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
-from musetrace.muse.cuda_model import WholeModel
+from musetrace.muse.cuda_model import UploadedShares
 from musetrace.muse.cuda_requirements import require_gpu
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.launch_plan import launch_plan
@@ -38,6 +38,7 @@ from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
 from musetrace.muse.process_group import ProcessGroup
 from musetrace.muse.reference import embed
+from musetrace.muse.sharding import WholeShares
 from musetrace.muse.weights import ModelWeights, synthesize
 from musetrace.record.process_place import process_place
 
@@ -88,16 +89,16 @@ def model() -> ModelWeights:
     return synthesize(CONFIG, seed=3)
 
 
-class Uploaded(WholeModel):
+class Uploaded(UploadedShares):
     """Weights that stay on the GPU, for all devices of a process."""
 
-    layer = cache(WholeModel.layer)
-    head = cache(WholeModel.head)
+    layer = cache(UploadedShares.layer)
+    head = cache(UploadedShares.head)
 
 
 @cache
 def weights(tp: int) -> Uploaded:
-    return Uploaded(model(), tp, GPU)
+    return Uploaded(WholeShares(model()), tp, GPU)
 
 
 @cache
