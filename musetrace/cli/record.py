@@ -39,6 +39,8 @@ _STEP_DEFAULTS: dict[str, str | int | None] = {
     "stop4": None,
     "launches": None,
     "guesses": None,
+    "weights": None,
+    "prompt": None,
 }
 _NUMBERS = (
     ("steps", "decode steps (default 20)"),
@@ -106,6 +108,17 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
     for name, text in _NUMBERS:
         step.add_argument(f"--{name}", type=int, metavar="N", help=text)
     step.add_argument(
+        "--weights",
+        metavar="DIR",
+        help="folder with the model's weights under their public names, and the draft's in its folder draft "
+        "(default: synthetic ones)",
+    )
+    step.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="what to go on from, where a tokenizer is beside the weights (samples/train_mini makes both)",
+    )
+    step.add_argument(
         "--stop4",
         choices=("sumsq", "gather"),
         help="what ranks send each other of the experts' outputs: sums of squares (default), or all; GPU",
@@ -157,11 +170,14 @@ def _record_step(path: Path, place: ProcessPlace | None, args: argparse.Namespac
     leads = place is None or place.process == 0
     bar = ProgressBar(sys.stderr if leads else io.StringIO(), "recording", "steps")
     with Recorder(path, force=args.force, stamps=args.stamps) as recorder, bar:
-        record_decode(recorder, DecodeOptions(**chosen), bar.show)
+        decoded = record_decode(recorder, DecodeOptions(**chosen), bar.show)
     if not leads:
         return exit_code_of(recorder.close().verdict)
     run = open_run(path)
-    _tell(run, args.json, {"state": recorder.state})
+    document = {"decoded": {"tokens": decoded.tokens, "prompt": decoded.prompt, "text": decoded.text}}
+    if decoded.text is not None and not args.json:
+        print("\n".join(map(shown, f"{decoded.prompt} | {decoded.text}".splitlines())))
+    _tell(run, args.json, {"state": recorder.state, **document}, decoded.tokens)
     return exit_code_of(run.verdict)
 
 
@@ -180,7 +196,7 @@ def _record_program(command: list[str], output: OutputFolder, args: argparse.Nam
     return code
 
 
-def _tell(run: Run, as_json: bool, more: dict[str, Any]) -> None:
+def _tell(run: Run, as_json: bool, more: dict[str, Any], tokens: int | None = None) -> None:
     steps = max((int(entry["steps"]) for entry in run.manifest["ranks"]), default=0)
     of = totals(run)
     follow_up = ["musetrace", "report", str(run.path)]
@@ -188,9 +204,11 @@ def _tell(run: Run, as_json: bool, more: dict[str, Any]) -> None:
         document = {"run": str(run.path), "verdict": run.verdict, "ranks": len(run.ranks), "steps": steps}
         print_json({**document, **of, "losses": run.losses, "next": follow_up, **more})
         return
+    decoded = "" if tokens is None or not steps else f"{count(tokens)} tokens ({tokens / steps:.2f} a step), "
     ranks = f"{len(run.ranks)} rank{'s' * (len(run.ranks) != 1)}"
     print(
-        f"{shown(str(run.path))} is {run.verdict}: {count(steps)} steps, {count(of['launches'])} launches, "
-        f"{count(of['spans'])} spans on {ranks}; losses: {loss_summary(run)}"
+        f"{shown(str(run.path))} is {run.verdict}: {count(steps)} steps, {decoded}"
+        f"{count(of['launches'])} launches, {count(of['spans'])} spans on {ranks}; "
+        f"losses: {loss_summary(run)}"
     )
     print(f"next: {shown(shlex.join(follow_up))}")

@@ -21,13 +21,11 @@ from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
 from musetrace.muse.generation import Generation
 from musetrace.muse.opening import default_capacity
+from musetrace.muse.prompt import Prompt
 from musetrace.muse.slice_steps import SliceSteps
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
-
-# Tokens of the synthetic prompt; longer than mini's sliding window, so that the window matters.
-PROMPT_TOKENS = 96
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,8 @@ class DecodeOptions:
 
     ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4``, ``launches`` and ``guesses``
     are as in ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies
-    (4096).
+    (4096). ``weights`` is a folder as ``EngineOptions.checkpoint`` has it; where a tokenizer is in it, the
+    steps decode text behind ``prompt``.
     """
 
     device: str = "auto"
@@ -50,6 +49,22 @@ class DecodeOptions:
     stop4: str | None = None
     launches: str | None = None
     guesses: str | None = None
+    weights: str | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What recorded steps decoded.
+
+    Attributes:
+        tokens: how many, over all steps; None for steps that decode none.
+        prompt, text: what stood in front of them and what they say; None without a tokenizer.
+    """
+
+    tokens: int | None = None
+    prompt: str | None = None
+    text: str | None = None
 
 
 class Decoder:
@@ -74,6 +89,7 @@ class Decoder:
         predicted = logits.argmax(axis=1)
         self._position = self._prompt.size
         self._next = np.full(TOKENS, predicted[-1], dtype=np.int64)
+        self.first_token = int(predicted[-1])
 
     def step(self, step: int) -> list[int]:
         """One verify pass. Returns the 1 to 16 tokens that it decoded.
@@ -100,11 +116,16 @@ def accepted_tokens(verified: npt.NDArray[np.int64], predicted: npt.NDArray[np.i
     return 1 + (len(right) if right.all() else int(right.argmin()))
 
 
-def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable[[int, int], None]) -> None:
+def record_decode(
+    recorder: Recorder, options: DecodeOptions, progress: Callable[[int, int], None]
+) -> Decoded:
     """Record decode steps of the built-in model.
 
     Args:
         progress: called with (steps done, steps in all).
+
+    Returns:
+        What they decoded.
 
     Raises:
         UsageError: the options do not fit each other.
@@ -114,6 +135,7 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         raise UsageError(f"--steps must be at least 1, not {options.steps}")
     config = preset(options.model)
     context = checked_context(config, options.context)
+    prompt = Prompt.of(config, options.weights, options.prompt, options.seed)
     engine = Engine(
         config,
         device=options.device,
@@ -125,16 +147,22 @@ def record_decode(recorder: Recorder, options: DecodeOptions, progress: Callable
         stop4=options.stop4,
         launches=options.launches,
         guesses=options.guesses,
+        checkpoint=options.weights,
     )
     engine.attach(recorder, context if config.slice_tp is not None else None)
-    run_step = _steps_of(engine, context, options.seed)
+    run_step, made = _steps_of(engine, context, prompt.ids, options.seed)
     progress(0, options.steps)
+    first = len(made)
     for step in range(options.steps):
         engine.wait_for_room()
         begin_ns = clock_ns()
         tokens = run_step(step)
-        engine.finish_step(step, begin_ns, clock_ns(), tokens)
+        engine.finish_step(step, begin_ns, clock_ns(), len(tokens))
+        made += tokens
         progress(step + 1, options.steps)
+    if config.slice_tp is not None:
+        return Decoded()
+    return Decoded(len(made) - first, prompt.text, prompt.says(made))
 
 
 def checked_context(config: MuseConfig, context: int | None) -> int:
@@ -148,18 +176,16 @@ def checked_context(config: MuseConfig, context: int | None) -> int:
     return chosen
 
 
-def _steps_of(engine: Engine, context: int, seed: int) -> Callable[[int], int]:
-    """What runs a step and says how many tokens it decoded; everything in front of the first step is done."""
+def _steps_of(
+    engine: Engine, context: int, prompt: npt.NDArray[np.int64], seed: int
+) -> tuple[Callable[[int], list[int]], list[int]]:
+    """What runs a step and gives the tokens that it decoded, and those that are known before the first."""
     if engine.config.slice_tp is not None:
-        return SliceSteps(engine, context, seed).step
-    prompt = synthetic_prompt(engine.config.vocab_size, seed)
+        steps = SliceSteps(engine, context, seed)
+        return (lambda step: [0] * steps.step(step)), []
     if engine.steps is not None:
         generation = Generation(engine, prompt.tolist(), 1)
-        return lambda step: len(generation.step(step))
-    decoder = Decoder(engine, prompt)
-    return lambda step: len(decoder.step(step))
-
-
-def synthetic_prompt(vocab_size: int, seed: int) -> npt.NDArray[np.int64]:
-    """Seeded random token ids, int64[PROMPT_TOKENS]."""
-    return np.random.default_rng(seed).integers(vocab_size, size=PROMPT_TOKENS, dtype=np.int64)
+        return generation.step, [generation.first_token]
+    # A pass takes 16 tokens.
+    decoder = Decoder(engine, prompt[len(prompt) % TOKENS :])
+    return decoder.step, [decoder.first_token]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -46,7 +47,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--positions", type=int, default=256, help="tokens of a text (default 256)")
     parser.add_argument("--blocks", type=int, default=12, help="draft blocks in a text (default 12)")
     parser.add_argument("--texts", type=int, help="use the first so many texts only")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default cuda")
     parser.add_argument("--new-tokens", type=int, default=120, help="to decode at the end (default 120)")
     return parser.parse_args(arguments)
 
@@ -201,4 +202,7 @@ def train(told: argparse.Namespace, config: MuseConfig, draft_config: DraftConfi
 
 
 if __name__ == "__main__":
-    train(options(), preset("mini"), draft_of(preset("mini")))
+    asked = options()
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch finds no CUDA device")
+    train(asked, preset("mini"), draft_of(preset("mini")))

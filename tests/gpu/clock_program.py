@@ -21,8 +21,9 @@ import torch.distributed as dist
 
 import musetrace
 from musetrace.errors import MusetraceError
-from musetrace.muse.decode import Decoder, synthetic_prompt
+from musetrace.muse.decode import Decoder
 from musetrace.muse.engine import Engine
+from musetrace.muse.prompt import synthetic_prompt
 from musetrace.record.peer_clock import offset_of
 from tests.builders import small_table
 

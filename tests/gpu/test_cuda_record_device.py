@@ -12,9 +12,10 @@ import musetrace
 from musetrace.analysis import compare
 from musetrace.analysis.comparing.outputs import Outputs, compare_outputs
 from musetrace.cli import main
-from musetrace.muse.decode import DecodeOptions, record_decode, synthetic_prompt
+from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.engine import Engine
+from musetrace.muse.prompt import synthetic_prompt
 from musetrace.store import Run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("one_torch_thread", "cuda")]

@@ -35,9 +35,11 @@ library: Any = importlib.import_module("safetensors.torch")
 
 PREFIX = "model.language_model."
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 @pytest.fixture(scope="module")
-def model() -> ModelWeights:
+def model(one_torch_thread: None) -> ModelWeights:
     return synthesize(TARGET, seed=6)
 
 

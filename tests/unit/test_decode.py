@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,16 @@ from hypothesis import strategies as st
 import musetrace
 from musetrace.analysis.timeline.steps import step_parts
 from musetrace.errors import UsageError
-from musetrace.muse.decode import DecodeOptions, Decoder, accepted_tokens, record_decode, synthetic_prompt
+from musetrace.muse.checkpoint.writing import write_draft, write_model
+from musetrace.muse.config import preset
+from musetrace.muse.decode import DecodeOptions, Decoder, accepted_tokens, record_decode
 from musetrace.muse.device import TOKENS
+from musetrace.muse.draft.config import draft_of
+from musetrace.muse.draft.weights import synthesize_draft
 from musetrace.muse.engine import Engine
+from musetrace.muse.prompt import synthetic_prompt
+from musetrace.muse.tokenizer import Tokenizer
+from musetrace.muse.weights import synthesize
 
 
 def slow_accepted(verified: list[int], predicted: list[int]) -> int:
@@ -135,3 +143,25 @@ def test_what_cannot_be_decoded_is_refused_in_one_line(
         record(tmp_path / "run", **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_weights_with_a_tokenizer_decode_text(tmp_path: Path) -> None:
+    config = preset("mini")
+    write_model(tmp_path / "w", synthesize(config, seed=2))
+    write_draft(tmp_path / "w" / "draft", synthesize_draft(draft_of(config), seed=2))
+    Tokenizer([(116, 104), (256, 101)], config.vocab_size).save(tmp_path / "w")
+    options = DecodeOptions(device="cpu", steps=2, weights=str(tmp_path / "w"), prompt="the end of the world")
+    with musetrace.record(tmp_path / "run") as recorder:
+        decoded = record_decode(recorder, options, lambda done, of: None)
+    assert (decoded.prompt, decoded.text is None) == ("the end of the world", False)
+    assert decoded.tokens == musetrace.open(tmp_path / "run").steps(0).column("tokens").to_numpy().sum()
+    assert musetrace.open(tmp_path / "run").manifest["model"]["weights"] == "checkpoint"
+    for changed, message in (
+        ({"prompt": "the"}, "--prompt has 1 tokens; give a text of 16 at least"),
+        ({"weights": None}, "--prompt needs a tokenizer"),
+        ({"weights": str(tmp_path / "none")}, "--prompt needs a tokenizer"),
+        ({"weights": str(tmp_path / "none"), "prompt": None}, "is no checkpoint"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            record_decode(recorder, replace(options, **changed), lambda done, of: None)  # type: ignore[arg-type]

@@ -19,6 +19,8 @@ from tests.unit.test_speculative_reference import DRAFT, TARGET, tree_around
 CAPACITY = 256
 COUNT = 14
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 def engine_with(tp: int, guesses: str) -> Engine:
     options = {"tp": tp, "blocks": 1 if tp == 4 else 2, "capacity": CAPACITY, "seed": 6}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,6 +52,8 @@ class FakeOptions:
     stop4: str | None = None
     launches: str | None = None
     guesses: str | None = None
+    weights: str | None = None
+    prompt: str | None = None
 
 
 @pytest.fixture
@@ -59,13 +61,18 @@ def decode(monkeypatch: pytest.MonkeyPatch) -> list[FakeOptions]:
     """A built-in step without torch; the list gets the options that it was told."""
     told: list[FakeOptions] = []
 
-    def record_decode(recorder: Recorder, options: FakeOptions, progress: Callable[[int, int], None]) -> None:
+    def record_decode(
+        recorder: Recorder, options: FakeOptions, progress: Callable[[int, int], None]
+    ) -> SimpleNamespace:
         told.append(options)
         if options.model == "broken":
             raise DeviceError("the device broke; mend it")
         device = HostDevice(ranks=options.tp or 2, blocks=options.blocks or 2, stamps=recorder.stamps)
         device.run_steps_unhurried(recorder, recorder.attach(device.source()), steps=options.steps)
         progress(options.steps, options.steps)
+        if options.weights is None:
+            return SimpleNamespace(tokens=None, prompt=None, text=None)
+        return SimpleNamespace(tokens=7, prompt=options.prompt or "Once", text="upon\na time")
 
     module = ModuleType("musetrace.muse.decode")
     module.__dict__.update(DecodeOptions=FakeOptions, record_decode=record_decode)
@@ -104,6 +111,20 @@ def test_what_the_gpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None
 def test_what_the_cpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None:
     assert main(["record", "-o", str(tmp_path / "run"), "--device", "cpu", "--guesses", "chain"]) == 0
     assert decode == [FakeOptions("cpu", "mini", 20, None, None, 0, guesses="chain")]
+
+
+def test_what_was_decoded_is_said(
+    tmp_path: Path, decode: list[FakeOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--device", "cpu", "--steps", "2", "--weights", "mini-weights", "--prompt", "It was"]
+    assert main(["record", "-o", str(tmp_path / "run"), *words]) == 0
+    assert (decode[0].weights, decode[0].prompt) == ("mini-weights", "It was")
+    *text, counts, _ = capsys.readouterr().out.splitlines()
+    assert text == ["It was | upon", "a time"]
+    assert "is complete: 2 steps, 7 tokens (3.50 a step), " in counts
+    assert main(["record", "-o", str(tmp_path / "two"), *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["decoded"] == {"tokens": 7, "prompt": "It was", "text": "upon\na time"}
 
 
 def test_json_is_one_document(

@@ -14,7 +14,12 @@ import pytest
 from musetrace.cli.verbs import VERBS
 from tests.sample_commands import commands
 
-NEEDS = {"your_own_kernel": ["torch"], "triton_kernel": ["torch", "triton"], "torch_profiler": ["torch"]}
+NEEDS = {
+    "your_own_kernel": ["torch"],
+    "triton_kernel": ["torch", "triton"],
+    "torch_profiler": ["torch"],
+    "train_mini": ["torch"],
+}
 OPTION = re.compile(r"(?<= )--?[a-z][a-z-]*")
 
 

@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 from musetrace.errors import UsageError
 from musetrace.muse.cuda_device import CudaDevice
-from musetrace.muse.decode import PROMPT_TOKENS, Decoder, synthetic_prompt
+from musetrace.muse.decode import Decoder
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
+from musetrace.muse.prompt import PROMPT_TOKENS, synthetic_prompt
 from musetrace.muse.slice_steps import fill_cache, random_rows
 
 
