@@ -14,6 +14,7 @@
 #include "musetrace/abi/muse_draft_jobs.h"
 #include "musetrace/abi/muse_hopper_jobs.h"
 #include "musetrace/abi/muse_layer_jobs.h"
+#include "musetrace/abi/muse_step_jobs.h"
 #include "musetrace/abi/wait_report.h"
 
 namespace py = pybind11;
@@ -116,6 +117,7 @@ void bind_abi(py::module_ module) {
     tables[abi::MuseLayer::kName] = loads(abi::job_table_json<abi::MuseLayer>());
     tables[abi::MuseHopper::kName] = loads(abi::job_table_json<abi::MuseHopper>());
     tables[abi::MuseDraft::kName] = loads(abi::job_table_json<abi::MuseDraft>());
+    tables[abi::MuseStep::kName] = loads(abi::job_table_json<abi::MuseStep>());
     module.attr("job_tables") = tables;
     module.def("declared_job_table", &declared_job_table, py::arg("name"), py::arg("warps_per_block"), py::arg("roles"),
                py::arg("jobs"),

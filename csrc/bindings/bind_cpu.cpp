@@ -80,7 +80,7 @@ class PyDevice {
     void set_step(const py::dict& step) {
         wait_idle();
         const Shape& s = device_.shape();
-        const cpu::StepState state = changed_step(device_.rank(0).state, step, s.vocab * s.ranks);
+        const cpu::StepState state = changed_step(device_.rank(0).state, step, s.vocab * s.ranks, cpu::kMaxTopK);
         for (std::uint32_t rank = 0; rank < s.ranks; ++rank) device_.rank(rank).state = state;
     }
 

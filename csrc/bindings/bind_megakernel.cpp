@@ -12,6 +12,7 @@
 #include "bindings/launch_failed.h"
 #include "bindings/layer_weights.h"
 #include "bindings/shape_dict.h"
+#include "bindings/step_dict.h"
 #include "bindings/stop4_name.h"
 #include "megakernel/muse_device.h"
 
@@ -51,7 +52,11 @@ megakernel::LaunchRequest request_of(const RequestTuple& request) {
         {"head", megakernel::Launched::kHead},
         {"draft_context", megakernel::Launched::kDraftContext},
         {"draft_layer", megakernel::Launched::kDraftLayer},
-        {"draft_head", megakernel::Launched::kDraftHead}};
+        {"draft_head", megakernel::Launched::kDraftHead},
+        {"draft_tree", megakernel::Launched::kDraftTree},
+        {"embed", megakernel::Launched::kEmbed},
+        {"accept", megakernel::Launched::kAccept},
+        {"keep_kv", megakernel::Launched::kKeep}};
     const auto& [kind, layer, stamps, epoch] = request;
     const auto found = kinds.find(kind);
     if (found == kinds.end()) throw std::invalid_argument("no launch is called " + kind);
@@ -88,9 +93,12 @@ class PyMuseDevice {
         device_.draft().set_outer(rank, draft_outer_weights([&](const char* name) { return address(a, name); }));
     }
     void set_draft_rope(std::uint64_t table) { device_.draft().set_rope(reinterpret_cast<const float*>(table)); }
-    void set_draft_state(std::uint32_t root, const std::vector<std::uint32_t>& path) {
-        device_.set_draft_state(root, path);
+    void set_epoch(std::uint32_t epoch) { device_.set_epoch(epoch); }
+    void set_step(const py::dict& step) {
+        const Shape& s = device_.shape();
+        device_.set_step(changed_step(device_.step(), step, s.vocab * s.ranks, megakernel::kMaxTopK));
     }
+    py::dict step() { return step_dict(device_.step()); }
 
     std::vector<py::bytes> handles() {
         std::vector<py::bytes> all;
@@ -174,7 +182,8 @@ class PyMuseDevice {
     void set_values(const std::string& name, std::uint32_t rank, std::uint32_t layer, const py::array& values) {
         device_.synchronize();
         const Shape& s = device_.shape();
-        if (name == "residual") return put<float>(device_.residual(rank), values, {kTokens, s.hidden});
+        if (name == "residual") return put<float>(device_.new_residual(rank), values, {kTokens, s.hidden});
+        if (name == "logits") return put<float>(device_.logits(rank), values, {kTokens, s.vocab});
         if (name == "q") return put<std::uint16_t>(device_.q(rank), values, {kTokens, s.head_columns()});
         if (name == "gate") return put<std::uint16_t>(device_.gate(rank), values, {kTokens, s.head_columns()});
         if (name == "k")
@@ -187,6 +196,9 @@ class PyMuseDevice {
     void poison() { device_.poison(); }
     void set_delay_seed(std::uint32_t seed) { device_.set_delay_seed(seed); }
     void set_lost_block(std::uint32_t block) { device_.set_lost_block(block); }
+    void set_stamp_rows(std::uint32_t slots, std::uint32_t target, std::uint32_t draft, std::uint32_t step) {
+        device_.set_stamp_rows({{slots, target}, {slots, draft}, {slots, step}});
+    }
     std::uint64_t stream() const { return reinterpret_cast<std::uint64_t>(device_.stream()); }
     std::uint32_t ranks() const { return device_.ranks(); }
 
@@ -242,8 +254,10 @@ void bind_megakernel(py::module_& module) {
         .def("set_draft", &PyMuseDevice::set_draft, py::arg("rank"), py::arg("addresses"),
              "fc, context_norm, norm, embedding")
         .def("set_draft_rope", &PyMuseDevice::set_draft_rope, py::arg("address"), "float32[capacity, 64, 2]")
-        .def("set_draft_state", &PyMuseDevice::set_draft_state, py::arg("root"), py::arg("path"),
-             "path: rows of the features for the positions right in front of the root")
+        .def("set_epoch", &PyMuseDevice::set_epoch, py::arg("epoch"))
+        .def("set_step", &PyMuseDevice::set_step, py::arg("step"),
+             "What a step starts from, as _core.cpu.Device has it; what is not named stays as it was")
+        .def("step", &PyMuseDevice::step, "The state that the last launch left")
         .def("draft_values", &PyMuseDevice::draft_values, py::arg("name"), py::arg("rank") = 0, py::arg("layer") = 0,
              "residual, features, q, k, v (transposed); context or normed as chunks of columns")
         .def("set_draft_values", &PyMuseDevice::set_draft_values, py::arg("name"), py::arg("rank"), py::arg("layer"),
@@ -255,8 +269,8 @@ void bind_megakernel(py::module_& module) {
         .def("withdraw_handles", &PyMuseDevice::withdraw_handles, "All have disconnected: the memory may be freed")
         .def("reset", &PyMuseDevice::reset, "Behind a failed launch with ranks in other processes, while none runs one")
         .def("launch", &PyMuseDevice::launch, py::arg("request"), py::arg("build"),
-             "request: (entry, layer, head, draft_context, draft_layer or draft_head; layer; device address of the "
-             "stamps or 0; epoch)")
+             "request: (entry, layer, head, draft_context, draft_layer, draft_head, draft_tree, embed, accept or "
+             "keep_kv; layer; device address of the stamps or 0; epoch)")
         .def("capture", &PyMuseDevice::capture, py::arg("requests"), py::arg("build"), "A graph; returns its number")
         .def("replay", &PyMuseDevice::replay, py::arg("graph"))
         .def("synchronize", &PyMuseDevice::synchronize,
@@ -268,6 +282,8 @@ void bind_megakernel(py::module_& module) {
         .def("poison", &PyMuseDevice::poison, "Exchange empty, all outputs of the next launch filled with 0xA5")
         .def("set_delay_seed", &PyMuseDevice::set_delay_seed, py::arg("seed"))
         .def("set_lost_block", &PyMuseDevice::set_lost_block, py::arg("block"))
+        .def("set_stamp_rows", &PyMuseDevice::set_stamp_rows, py::arg("slots"), py::arg("target"), py::arg("draft"),
+             py::arg("step"), "Slots of a block in a region of any launch, and the first of those of each job table")
         .def("fit", &PyMuseDevice::fit, py::arg("build"))
         .def_property_readonly("stream", &PyMuseDevice::stream)
         .def_property_readonly("ranks", &PyMuseDevice::ranks);

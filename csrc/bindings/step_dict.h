@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/step_state.h"
+#include "muse/shape.h"
 
 namespace musetrace::bindings {
 
@@ -24,8 +24,10 @@ inline void take_rows(const pybind11::dict& step, const char* name, std::uint32_
     }
 }
 
-// The state with what the dict names of it. Throws std::invalid_argument when no step can start so.
-inline cpu::StepState changed_step(cpu::StepState state, const pybind11::dict& step, std::uint32_t vocab) {
+// The state of a device with what the dict names of it; `vocab` and `max_top_k` are the device's. Throws
+// std::invalid_argument when no step can start so.
+template <class State>
+State changed_step(State state, const pybind11::dict& step, std::uint32_t vocab, std::uint32_t max_top_k) {
     take_rows(step, "tokens", state.tokens, vocab);
     take_rows(step, "parents", state.parents, kTokens);
     take_rows(step, "path", state.path, kTokens);
@@ -40,13 +42,14 @@ inline cpu::StepState changed_step(cpu::StepState state, const pybind11::dict& s
     for (std::uint32_t row = 1; row < kTokens; ++row) {
         if (state.parents[row] >= row) throw std::invalid_argument("a parent must stand before its child");
     }
-    if (state.kept > kTokens || state.kept > state.position || state.top_k < 1 || state.top_k > cpu::kMaxTopK) {
+    if (state.kept > kTokens || state.kept > state.position || state.top_k < 1 || state.top_k > max_top_k) {
         throw std::invalid_argument("kept or top_k is out of range");
     }
     return state;
 }
 
-inline pybind11::dict step_dict(const cpu::StepState& state) {
+template <class State>
+pybind11::dict step_dict(const State& state) {
     const auto list = [](const std::uint32_t* values, std::uint32_t count) {
         return std::vector<std::uint32_t>(values, values + count);
     };

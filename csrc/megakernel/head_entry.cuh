@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_head(const __grid_const
         shared.init();
         shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
     }
-    set_stamps<kMode>(shared, params.stamps, rank, block, params.shape.blocks);
+    set_stamps<kMode>(shared, params.stamps, params.stamp_row, rank, block, params.shape.blocks);
     __syncthreads();
     const std::uint32_t warp = __shfl_sync(kAllLanes, threadIdx.x / kLanes, 0);
     if (params.programmatic) let_next_launch_start();

@@ -13,13 +13,12 @@ inline constexpr std::uint32_t kGroupRegisters = 200;
 
 // By all threads of the block.
 template <StampMode kMode>
-__device__ __forceinline__ void set_stamps(SharedMemory& shared, char* stamps, std::uint32_t rank, std::uint32_t block,
-                                           std::uint32_t blocks) {
+__device__ __forceinline__ void set_stamps(SharedMemory& shared, char* stamps, const StampRow& row, std::uint32_t rank,
+                                           std::uint32_t block, std::uint32_t blocks) {
     if constexpr (kMode != StampMode::kOff) {
-        constexpr std::uint32_t kSlots = abi::kSlotMap<MuseHopper>.total, kBytes = abi::slot_bytes(kMode);
-        const abi::StampLayout layout{blocks, kSlots, kBytes};
+        const abi::StampLayout layout{blocks, row.slots, abi::slot_bytes(kMode)};
         const StampRegion region{stamps == nullptr ? nullptr : stamps + rank * layout.region_bytes(), layout};
-        if (threadIdx.x < MuseHopper::kWarpsPerBlock) shared.stamps.set(region, block, threadIdx.x);
+        if (threadIdx.x < MuseHopper::kWarpsPerBlock) shared.stamps.set(region, block, threadIdx.x, row.first);
     }
 }
 
@@ -60,7 +59,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_layer(const __grid_cons
         shared.init();
         shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
     }
-    set_stamps<kMode>(shared, params.stamps, rank, block, params.shape.blocks);
+    set_stamps<kMode>(shared, params.stamps, params.stamp_row, rank, block, params.shape.blocks);
     if (threadIdx.x == kLanes) {
         shared.shares = params.shares[block];
         shared.delay_seed = params.delay_seed * 0x9E3779B1u ^ blockIdx.x * 0x85EBCA77u;

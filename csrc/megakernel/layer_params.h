@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "megakernel/exchange.h"
+#include "megakernel/step_state.h"
 #include "musetrace/abi/stamp.h"
 #include "musetrace/abi/wait_report.h"
 
@@ -60,16 +61,6 @@ struct RankParams {
     std::uint32_t places[kMaxRanks];
 };
 
-// What changes from step to step, in device memory, so that a graph can be replayed: no host value changes in between.
-struct StepState {
-    std::uint32_t position;  // of the first of the 16 tokens, the root
-    std::uint32_t epoch;     // added to the launch's own
-    // Of the draft.
-    std::uint32_t root;           // token at `position`
-    std::uint32_t context;        // how many positions right in front of it the draft's cache lacks, at most 16
-    std::uint32_t path[kTokens];  // which row of the last verify pass each of them was; `context` of these count
-};
-
 enum class LaunchKind : std::uint8_t {
     kEntry,  // embedded tokens in, first layer's qkv out
     kLayer,
@@ -100,6 +91,7 @@ struct LayerParams {
     std::uint32_t* abort;       // in device memory: every wait polls it
     char* stamps;               // region of the first rank here; null when not recorded
     std::uint32_t epoch;
+    StampRow stamp_row;
     RankParams rank[kMaxRanks];
 };
 static_assert(sizeof(LayerParams) <= 4096, "kernel parameters");
@@ -118,6 +110,7 @@ struct HeadParams {
     std::uint32_t* abort;     // in device memory: every wait polls it
     char* stamps;
     std::uint32_t epoch;
+    StampRow stamp_row;
     struct {
         const char* lm_head;
         const char* x;   // bf16 by columns, hidden: the last launch's x5

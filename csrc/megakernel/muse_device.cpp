@@ -78,6 +78,10 @@ MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
         check(fit_layer(build, fit), "loading the layer kernel");
         check(fit_head(build, fit), "loading the head kernel");
     }
+    StepState state{};
+    state.top_k = kMaxTopK;
+    for (std::uint32_t node = 1; node < kTokens; ++node) state.parents[node] = node - 1;
+    set_step(state);
     reset_exchange();
 }
 
@@ -141,9 +145,12 @@ void MuseDevice::set_head(std::uint32_t rank, const char* lm_head, const float* 
 void MuseDevice::set_state(std::uint32_t position, std::uint32_t epoch) {
     require(position + kTokens <= shape_.capacity, "the KV cache is full: position " + std::to_string(position) +
                                                        " + 16 tokens > " + std::to_string(shape_.capacity));
-    const std::uint32_t state[] = {position, epoch};
-    static_assert(offsetof(StepState, epoch) == sizeof position && offsetof(StepState, root) == sizeof state);
-    check(cudaMemcpyAsync(state_.as<StepState>(), state, sizeof state, cudaMemcpyHostToDevice, stream_),
+    const struct {
+        std::uint32_t position, epoch;
+        RowPlaces rows;
+    } state{position, epoch, chain_rows()};
+    static_assert(offsetof(StepState, epoch) == sizeof position && offsetof(StepState, tokens) == sizeof state);
+    check(cudaMemcpyAsync(state_.as<StepState>(), &state, sizeof state, cudaMemcpyHostToDevice, stream_),
           "setting the step's state");
 }
 
@@ -157,14 +164,18 @@ void MuseDevice::launch(const LaunchRequest& request, LayerBuild build) {
         case Launched::kHead:
         case Launched::kDraftHead:
             return launch_head_kind(request, build);
-        default:
+        case Launched::kDraftContext:
+        case Launched::kDraftLayer:
             return launch_draft_kind(request, build);
+        default:
+            return launch_step_kind(request, build);
     }
 }
 
 void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild build) {
     const bool entry = request.kind == Launched::kEntry;
     const std::uint32_t layer = entry ? 0 : request.layer, next = entry ? 0 : request.layer + 1;
+    if (entry) feature_ = kNoFeature;
     LayerParams p{};
     set_shared_params(request, p);
     p.exchange = exchange_;
@@ -178,6 +189,7 @@ void MuseDevice::launch_layer_kind(const LaunchRequest& request, LayerBuild buil
     for (std::uint32_t r = 0; r < ranks_; ++r) set_rank_params(r, layer, next, p);
     check(launch_layer(build, p, stream_), "launching the layer kernel");
     parity_ ^= 1u;
+    feature_ = entry ? kNoFeature : feature_behind(layer);
 }
 
 void MuseDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p) {
@@ -197,8 +209,9 @@ void MuseDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint
     to.next = projects ? rank.layers[next].own : NextWeights{nullptr, rank.final_norm};
     p.next_global_attention = projects && rank.layers[next].global_attention;
     require(to.next.norm != nullptr, "the head has no weights yet");
-    to.residual = rank.residual[parity_].as<float>();
-    to.next_residual = rank.residual[parity_ ^ 1u].as<float>();
+    const std::uint32_t feature = p.kind == LaunchKind::kEntry ? kNoFeature : feature_behind(layer);
+    to.residual = residual_of(r);
+    to.next_residual = feature == kNoFeature ? rank.residual[parity_ ^ 1u].as<float>() : draft_->features(r, feature);
     to.middle_residual = rank.middle.as<float>();
     to.q = rank.q[parity_].as<std::uint16_t>();
     to.gate = rank.gate[parity_].as<std::uint16_t>();
@@ -219,7 +232,11 @@ void MuseDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint
 void MuseDevice::synchronize() {
     check(cudaStreamSynchronize(stream_), "running the launches");
     if (host_report_->claimed == 0) return;
-    const abi::WaitReport report = *host_report_;
+    abi::WaitReport report = *host_report_;
+    if (report.rank >= draft::kReportedRank) {
+        report.rank -= draft::kReportedRank;
+        report.site += abi::MuseHopper::kNumJobs;
+    }
     *host_report_ = {};
     failed_ = ranks_ < shape_.ranks && !options_.loopback;
     if (!failed_) reset_exchange();
@@ -245,12 +262,14 @@ void MuseDevice::reset_exchange() {
         }
     }
     if (draft_ != nullptr) draft_->reset_exchange();
+    if (step_ != nullptr) step_->reset();
     check(cudaDeviceSynchronize(), "making the exchange empty");
 }
 
 void MuseDevice::poison() {
     reset_exchange();
     if (draft_ != nullptr) draft_->poison();
+    feature_ = kNoFeature;
     for (const auto& rank : all_) {
         const std::uint32_t next = parity_ ^ 1u;
         for (const Buffer* buffer :

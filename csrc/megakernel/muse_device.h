@@ -16,6 +16,10 @@
 #include "megakernel/draft/draft_device.h"
 #include "megakernel/layer_kernel.cuh"
 #include "megakernel/peer_memory.h"
+#include "megakernel/step/step_device.h"
+#include "musetrace/abi/muse_draft_jobs.h"
+#include "musetrace/abi/muse_hopper_jobs.h"
+#include "musetrace/abi/muse_step_jobs.h"
 
 namespace musetrace::megakernel {
 
@@ -33,7 +37,7 @@ struct MuseOptions {
     std::uint32_t held = 0;
 };
 
-// A wait of a launch ran out of time.
+// A wait of a launch ran out of time. Its site counts the jobs of MuseHopper, and behind them those of MuseDraft.
 class WaitTimedOut : public std::runtime_error {
   public:
     explicit WaitTimedOut(const abi::WaitReport& report)
@@ -41,14 +45,33 @@ class WaitTimedOut : public std::runtime_error {
     abi::WaitReport report;
 };
 
-// kDraftHead: lm_head behind the last draft layer.
-enum class Launched : std::uint8_t { kEntry, kLayer, kHead, kDraftContext, kDraftLayer, kDraftHead };
+// kDraftHead: lm_head behind the last draft layer. From kDraftTree on: step/params.h. All from kDraftContext on need a
+// draft.
+enum class Launched : std::uint8_t {
+    kEntry,
+    kLayer,
+    kHead,
+    kDraftContext,
+    kDraftLayer,
+    kDraftHead,
+    kDraftTree,
+    kEmbed,
+    kAccept,
+    kKeep
+};
 
 struct LaunchRequest {
     Launched kind;
     std::uint32_t layer;
     char* stamps;         // device address of the first held rank's region, or null
     std::uint32_t epoch;  // added to that of the step
+};
+
+// Of launches of the target, of draft layers and their context, and of those between passes.
+struct StampRows {
+    StampRow target{abi::kSlotMap<abi::MuseHopper>.total, 0};
+    StampRow draft{abi::kSlotMap<abi::MuseDraft>.total, 0};
+    StampRow step{abi::kSlotMap<abi::MuseStep>.total, 0};
 };
 
 // A `rank` is counted among those held here, but for set_lost_block and reports, which mean it among all of the model.
@@ -75,18 +98,23 @@ class MuseDevice {
                    bool global_attention, bool bf16_experts);
     void set_head(std::uint32_t rank, const char* lm_head, const float* final_norm);
     void set_rope(const float* rope) { rope_ = rope; }
-    // Queued behind what was launched: position of the first token, and a number added to the epochs of the launches.
+    // Queued behind what was launched: position of the first of 16 tokens in a chain, and a number added to the epochs
+    // of the launches.
     void set_state(std::uint32_t position, std::uint32_t epoch);
+    void set_epoch(std::uint32_t epoch);
+    // The whole state, its rows placed as the tree's parents say; no launch may run.
+    void set_step(StepState state);
+    StepState step();
     void set_delay_seed(std::uint32_t seed);
     void set_lost_block(std::uint32_t block) { lost_block_ = block; }
+    // Where slots of launches stand; a launch's own table alone to begin with.
+    void set_stamp_rows(const StampRows& rows) { stamp_rows_ = rows; }
 
     // A draft model beside it, whose launches then can be asked for. Throws std::invalid_argument when its shape cannot
     // be run here, or with ranks in other processes.
     void add_draft(const DraftShape& shape, std::uint32_t in_flight_bytes);
     // Throws std::logic_error when there is none.
     draft::DraftDevice& draft();
-    // Queued behind what was launched. `path`: `context` rows of the last verify pass.
-    void set_draft_state(std::uint32_t root, const std::vector<std::uint32_t>& path);
 
     // Of the ranks held here, for other processes. Both throw std::runtime_error when CUDA refuses.
     std::vector<PeerHandles> handles();
@@ -110,7 +138,12 @@ class MuseDevice {
     KernelFit fit(LayerBuild build) const;
 
     // What the next launch reads. Only when nothing runs.
-    float* residual(std::uint32_t rank) { return at(rank).residual[parity_].as<float>(); }
+    float* residual(std::uint32_t rank) { return residual_of(rank); }
+    // What the next launch shall read.
+    float* new_residual(std::uint32_t rank) {
+        feature_ = kNoFeature;
+        return residual_of(rank);
+    }
     std::uint16_t* q(std::uint32_t rank) { return at(rank).q[parity_].as<std::uint16_t>(); }
     std::uint16_t* gate(std::uint32_t rank) { return at(rank).gate[parity_].as<std::uint16_t>(); }
     std::uint16_t* k(std::uint32_t rank, std::uint32_t layer) { return at(rank).k.at(layer).as<std::uint16_t>(); }
@@ -141,6 +174,13 @@ class MuseDevice {
     void launch_layer_kind(const LaunchRequest& request, LayerBuild build);
     void launch_head_kind(const LaunchRequest& request, LayerBuild build);
     void launch_draft_kind(const LaunchRequest& request, LayerBuild build);
+    void launch_step_kind(const LaunchRequest& request, LayerBuild build);
+    // Behind a layer whose residual stream the draft takes, it lies in the draft's memory until the next step.
+    float* residual_of(std::uint32_t rank) {
+        return feature_ == kNoFeature ? at(rank).residual[parity_].as<float>() : draft_->features(rank, feature_);
+    }
+    // Which of the draft's features a layer's residual stream is, or kNoFeature.
+    std::uint32_t feature_behind(std::uint32_t layer) const;
     // What kernels of both kinds are told.
     template <class Params>
     void set_shared_params(const LaunchRequest& request, Params& p) const {
@@ -156,6 +196,7 @@ class MuseDevice {
         p.abort = abort_.as<std::uint32_t>();
         p.stamps = request.stamps;
         p.epoch = request.epoch;
+        p.stamp_row = stamp_rows_.target;
     }
     void set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p);
     void require_ready() const;
@@ -179,8 +220,11 @@ class MuseDevice {
     const float* rope_ = nullptr;
     cudaStream_t stream_ = nullptr;
     std::uint32_t parity_ = 0;
+    static constexpr std::uint32_t kNoFeature = 0xFFFFFFFF;
+    std::uint32_t feature_ = kNoFeature;  // where the residual stream is
     std::uint32_t delay_seed_ = 0;
     std::uint32_t lost_block_ = 0xFFFFFFFF;
+    StampRows stamp_rows_;
     struct DestroyGraph {
         void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
         void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
@@ -199,6 +243,8 @@ class MuseDevice {
     };
     std::vector<Graph> graphs_;
     std::unique_ptr<draft::DraftDevice> draft_;
+    std::unique_ptr<step::StepDevice> step_;
+    DraftShape draft_shape_;
 };
 
 }  // namespace musetrace::megakernel

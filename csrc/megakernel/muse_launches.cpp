@@ -1,5 +1,6 @@
 // Launches of the GPU device beside those of layers: the head, the draft's, and graphs of all of them.
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "megakernel/cuda_errors.h"
@@ -32,6 +33,12 @@ void MuseDevice::add_draft(const DraftShape& shape, std::uint32_t in_flight_byte
         draft::Target{ranks_, options_.loopback, options_.programmatic, options_.budget_ns, stream_,
                       state_.as<StepState>(), device_report_, abort_.as<std::uint32_t>()});
     draft_->set_delay_seed(delay_seed_);
+    draft_shape_ = shape;
+    std::vector<std::vector<step::KvRows>> caches(ranks_);
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+        for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) caches[r].push_back({k(r, layer), v(r, layer)});
+    }
+    step_ = std::make_unique<step::StepDevice>(shape_, caches, state_.as<StepState>(), options_.programmatic, stream_);
 }
 
 draft::DraftDevice& MuseDevice::draft() {
@@ -39,17 +46,35 @@ draft::DraftDevice& MuseDevice::draft() {
     return *draft_;
 }
 
-void MuseDevice::set_draft_state(std::uint32_t root, const std::vector<std::uint32_t>& path) {
-    require(path.size() <= kTokens, "the context of a draft pass is 16 rows at most");
-    StepState state{0, 0, root, static_cast<std::uint32_t>(path.size()), {}};
-    for (std::size_t i = 0; i < path.size(); ++i) {
-        require(path[i] < kTokens, "a verify pass has 16 rows");
-        state.path[i] = path[i];
+std::uint32_t MuseDevice::feature_behind(std::uint32_t layer) const {
+    for (std::uint32_t i = 0; i < draft_shape_.num_targets; ++i) {
+        if (draft_shape_.targets[i] == layer) return i;
     }
-    constexpr std::size_t kFirst = offsetof(StepState, root);
-    check(cudaMemcpyAsync(state_.as<char>() + kFirst, reinterpret_cast<const char*>(&state) + kFirst,
-                          sizeof state - kFirst, cudaMemcpyHostToDevice, stream_),
-          "setting the draft's state");
+    return kNoFeature;
+}
+
+void MuseDevice::set_epoch(std::uint32_t epoch) {
+    check(cudaMemcpyAsync(state_.as<char>() + offsetof(StepState, epoch), &epoch, sizeof epoch, cudaMemcpyHostToDevice,
+                          stream_),
+          "setting the step's epoch");
+}
+
+void MuseDevice::set_step(StepState state) {
+    check(cudaStreamSynchronize(stream_), "running the launches");
+    require(state.position + kTokens <= shape_.capacity, "the KV cache is full: position " +
+                                                             std::to_string(state.position) + " + 16 tokens > " +
+                                                             std::to_string(shape_.capacity));
+    const RowPlaces rows = tree_rows(state.parents);
+    std::memcpy(state.depth, rows.depth, sizeof rows.depth);
+    std::memcpy(state.sees, rows.sees, sizeof rows.sees);
+    check(cudaMemcpy(state_.as<char>(), &state, sizeof state, cudaMemcpyHostToDevice), "setting the step's state");
+}
+
+StepState MuseDevice::step() {
+    StepState state{};
+    synchronize();
+    check(cudaMemcpy(&state, state_.as<char>(), sizeof state, cudaMemcpyDeviceToHost), "reading the step's state");
+    return state;
 }
 
 void MuseDevice::set_delay_seed(std::uint32_t seed) {
@@ -60,7 +85,20 @@ void MuseDevice::set_delay_seed(std::uint32_t seed) {
 void MuseDevice::launch_draft_kind(const LaunchRequest& request, LayerBuild build) {
     const bool context = request.kind == Launched::kDraftContext;
     draft().launch(context ? draft::DraftKind::kContext : draft::DraftKind::kLayer, request.layer, build,
-                   request.stamps, request.epoch);
+                   request.stamps, request.epoch, stamp_rows_.draft);
+}
+
+void MuseDevice::launch_step_kind(const LaunchRequest& request, LayerBuild build) {
+    const step::StepKind kind = request.kind == Launched::kDraftTree ? step::StepKind::kTree
+                                : request.kind == Launched::kEmbed   ? step::StepKind::kEmbed
+                                : request.kind == Launched::kAccept  ? step::StepKind::kAccept
+                                                                     : step::StepKind::kKeep;
+    if (kind == step::StepKind::kEmbed) feature_ = kNoFeature;
+    std::vector<step::RankMemory> ranks;
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+        ranks.push_back({logits(r), at(r).residual[parity_].as<float>(), draft().embedding(r)});
+    }
+    step_->launch(kind, build, ranks, request.stamps, request.epoch, stamp_rows_.step);
 }
 
 void MuseDevice::set_variant(std::uint32_t variant) {

@@ -21,10 +21,14 @@ from musetrace.errors import DeviceError, MusetraceError, UsageError
 from musetrace.job_table import JobTable
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_draft import RandomDraft, RankDrafts, WholeDraft, add_draft
 from musetrace.muse.cuda_model import RankWeights
 from musetrace.muse.cuda_stamps import StampCopies
+from musetrace.muse.cuda_tables import TARGET, step_table, table_of_report
 from musetrace.muse.cuda_weights import addresses, rope_table
-from musetrace.muse.device import LaunchTimeoutError, shape_of
+from musetrace.muse.device import FROM_STATE, LaunchTimeoutError, shape_of
+from musetrace.muse.draft.config import DraftConfig
+from musetrace.muse.draft.weights import DraftWeights
 from musetrace.muse.peer_requirements import RankShare, rank_share
 from musetrace.record.cuda_facts import cuda_facts
 from musetrace.record.kernel_device import CLOCK_READS, tick_of
@@ -33,8 +37,11 @@ from musetrace.record.peer_clock import peer_clock_of
 from musetrace.record.source import SLOT_BYTES_OF_STAMPS, StampSource
 
 GPU = torch.device("cuda")
-JOB_TABLE = "muse_hopper"
+JOB_TABLE = TARGET
 DEFAULT_BUDGET_NS = 1_000_000_000
+
+# Of a whole step: draft_context, draft_head, draft_tree, embed, accept, keep_kv.
+_LAUNCHES_BESIDE = 6
 
 Request = tuple[str, int, int, int]
 
@@ -52,6 +59,7 @@ class CudaDevice:
         share: the ranks held here, when other processes hold the others; see ``PeerDevice``.
         stop4: ``sumsq`` or ``gather``: what the ranks send each other of the experts' outputs.
         budget_ns: how long a wait inside a launch may take before the launch is given up.
+        draft: of the model, whose weights come by :meth:`load_draft`; None for a device that only verifies.
 
     Raises:
         UsageError: the model cannot be run with these numbers.
@@ -70,11 +78,15 @@ class CudaDevice:
         share: RankShare | None = None,
         stop4: str = "sumsq",
         budget_ns: int = DEFAULT_BUDGET_NS,
+        draft: DraftConfig | None = None,
     ) -> None:
         config.validate(tp)
         self.config, self.tp, self.blocks, self.capacity, self.layers = config, tp, blocks, capacity, layers
         # A stream takes any number; a step is waited for as a whole.
         self.launches_in_flight = 1 << 16
+        self.draft = draft
+        if draft is not None:
+            draft.validate(config, tp)
         self._module = module
         self._gpu_index = torch.cuda.current_device()
         self.gpu = GPU
@@ -84,7 +96,12 @@ class CudaDevice:
         held = {} if share is None else {"first_rank": share.first_rank, "held": share.held}
         with self._refused(UsageError):
             self._device = module.MuseDevice(shape_of(config, tp, blocks, capacity, layers), **ways, **held)
+        self.job_table = JobTable.built_in(TARGET)
+        if draft is not None:
+            self.job_table = step_table().table
+            self._device.set_stamp_rows(self.job_table.slots, *step_table().first_slots)
         self._tensors: list[dict[str, Tensor]] = []
+        self._embedding: Tensor | None = None
         self.copies = StampCopies(self._device.stream, self.gpu)
         self._state = (-1, -1)
         self._launched = self._ended = 0
@@ -119,8 +136,47 @@ class CudaDevice:
                     is_bf16 = self.config.expert_format(layer) == "bf16"
                     self._device.set_layer(rank, layer, of_layer, self.config.is_global(layer), is_bf16)
                 self._device.set_head(rank, self._keep(weights.head(self._share.first_rank + rank)))
+            if self.draft is not None:
+                self._embedding = weights.embedding()
         # They were made in torch's stream and are read in another.
         torch.cuda.synchronize()
+
+    def load_draft(self, draft: DraftWeights) -> None:
+        """Give every rank its share of the draft that the device was made for; behind :meth:`load`.
+
+        Raises:
+            UsageError: it is another one, or the GPU cannot run it.
+            DeviceError: the GPU has no room for it.
+        """
+        if draft.config != self.draft or self._embedding is None:
+            raise UsageError(f"the device was made for another draft than {draft.config.name}")
+        self._add_draft(WholeDraft(draft, self.config, self.tp, self._embedding))
+
+    def load_random_draft(self, seed: int) -> None:
+        """As :meth:`load_draft`, with a draft that is made on the GPU: for a slice, of which there is one rank."""
+        if self.draft is None or self._embedding is None:
+            raise UsageError("the device was made without a draft")
+        self._add_draft(RandomDraft(self.draft, self.tp, seed, self._embedding))
+
+    def _add_draft(self, weights: RankDrafts) -> None:
+        if self.draft is None:
+            raise UsageError("the device was made without a draft")
+        with self._refused(UsageError):
+            kept = add_draft(self._device, self.draft, self.tp, self.capacity, weights)
+        self._tensors += [{str(number): tensor} for number, tensor in enumerate(kept)]
+
+    def set_step(self, **step: Any) -> None:
+        """See ``CpuDevice.set_step``."""
+        try:
+            self._device.set_step(step)
+        except ValueError as error:
+            raise UsageError(f"a step cannot start so: {error}") from None
+        self._state = (FROM_STATE, self._state[1])
+
+    def step(self, rank: int = 0) -> dict[str, Any]:
+        """See ``CpuDevice.step``; all ranks of a GPU have one state."""
+        with self._refused():
+            return dict(self._device.step())
 
     def _keep(self, tensors: dict[str, Tensor]) -> dict[str, int]:
         """The addresses of tensors, which live as long as the device."""
@@ -211,7 +267,7 @@ class CudaDevice:
         """See :meth:`Device.stamp_source`. There are buffers for two steps: one runs, one is drained."""
         fit = self.fit(stamps)
         return StampSource(
-            job_table=JobTable.built_in(JOB_TABLE),
+            job_table=self.job_table,
             ranks=self.ranks,
             blocks=self.blocks,
             slot_bytes=SLOT_BYTES_OF_STAMPS[stamps],
@@ -223,7 +279,7 @@ class CudaDevice:
             tick_ns=self._tick_ns(),
             read_clock=self.clock_ns,
             allocate=self.copies.allocate,
-            buffers=max(64, 2 * (self.layers + 2)),
+            buffers=max(64, 2 * (self.layers + 2 + self._launches_beside_the_pass())),
             peer_clock=lambda: peer_clock_of(self._module, self._gpu_index),
         )
 
@@ -242,9 +298,17 @@ class CudaDevice:
             return tick_of(self._module.clock_reads(CLOCK_READS))
 
     def _set_state(self, position: int, epoch: int) -> None:
-        if self._state != (position, epoch):
+        """For the next launches; at ``FROM_STATE`` the device's own state goes on."""
+        if self._state == (position, epoch):
+            return
+        if position != FROM_STATE:
             self._device.set_state(position, epoch)
-            self._state = (position, epoch)
+        elif self._state[1] != epoch:
+            self._device.set_epoch(epoch)
+        self._state = (position, epoch)
+
+    def _launches_beside_the_pass(self) -> int:
+        return 0 if self.draft is None else self.draft.num_hidden_layers + _LAUNCHES_BESIDE
 
     def _values(self, name: str, rank: int, layer: int = 0) -> npt.NDArray[Any]:
         with self._refused():
@@ -261,7 +325,7 @@ class CudaDevice:
         try:
             yield
         except self._module.LaunchFailed as error:
-            raise LaunchTimeoutError(error.args[0], JobTable.built_in(JOB_TABLE)) from None
+            raise LaunchTimeoutError(error.args[0], table_of_report(error.args[0])) from None
         except ValueError as error:
             raise refusal(f"the GPU cannot run model {name} so: {_line(error)}") from None
         except (RuntimeError, MemoryError) as error:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_draft import random_embedding
 from musetrace.muse.cuda_weights import upload_head, upload_layer
 from musetrace.muse.sharding import RankShares
 from musetrace.muse.slice_weights import random_head, random_layer
@@ -21,6 +22,9 @@ class RankWeights(Protocol):
 
     def head(self, rank: int) -> dict[str, Tensor]:
         """A rank's head."""
+
+    def embedding(self) -> Tensor:
+        """The embedding table, bf16 [V, H], which all ranks share."""
 
 
 class UploadedShares:
@@ -37,6 +41,10 @@ class UploadedShares:
         """See :class:`RankWeights`."""
         return upload_head(self._shares.head(rank, self._tp), self._gpu)
 
+    def embedding(self) -> Tensor:
+        """See :class:`RankWeights`."""
+        return self._weights.head.embed_tokens.to(self._gpu).contiguous()
+
 
 class RandomSlice:
     """One rank of a model that is too large for the host, random and seeded, made on the GPU."""
@@ -51,3 +59,7 @@ class RandomSlice:
     def head(self, rank: int) -> dict[str, Tensor]:
         """See :class:`RankWeights`; there is one rank only."""
         return random_head(self._config, self._tp, self._seed, self._gpu)
+
+    def embedding(self) -> Tensor:
+        """See :class:`RankWeights`."""
+        return random_embedding(self._config, self._seed, self._gpu)

@@ -17,6 +17,8 @@ from musetrace.record.source import StampSource
 
 # Tokens of one verify pass.
 TOKENS: int = _core.cpu.TOKENS
+# As a pass's position: that of the step's state on the device.
+FROM_STATE = 0xFFFF_FFFF
 
 
 class Device(Protocol):

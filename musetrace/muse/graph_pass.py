@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from musetrace.abi import StampLayout
-from musetrace.job_table import JobTable
-from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
+from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.launch_plan import PlannedLaunch
 from musetrace.muse.passes import EagerPasses, Recording
 from musetrace.record.kernel_launch import Ended
@@ -31,8 +30,8 @@ class StepGraph:
 
     def __init__(self, device: CudaDevice, plan: Sequence[PlannedLaunch], build: str) -> None:
         self._device = device
-        slots = JobTable.built_in(JOB_TABLE).slots
-        self.layout = StampLayout(device.blocks, slots, SLOT_BYTES_OF_STAMPS.get(build, 0))
+        slots, slot_bytes = device.job_table.slots, SLOT_BYTES_OF_STAMPS.get(build, 0)
+        self.layout = StampLayout(device.blocks, slots, slot_bytes)
         self.regions: Tensor = device.copies.regions(len(plan), device.ranks * self.layout.region_bytes)
         requests = [
             (planned.device_kind, planned.device_layer, region.data_ptr(), index)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from musetrace.errors import DeviceError
+from musetrace.muse.device import FROM_STATE as FROM_STATE
 from musetrace.muse.device import TOKENS, Device
 from musetrace.muse.draft.config import DraftConfig
 from musetrace.muse.draft.weights import DraftWeights
@@ -16,8 +17,6 @@ from musetrace.muse.passes import EagerPasses, Recording
 from musetrace.muse.speculative.sampling import Sampling, choose
 from musetrace.muse.speculative.tree import TOP_K, Ids
 
-# As a pass's position: that of the step's state on the device.
-FROM_STATE = 0xFFFF_FFFF
 GUESSES = {"tree": TOP_K, "chain": 1}
 
 

@@ -57,8 +57,10 @@ class Bench:
             for name, shape in (("k", (1, CAPACITY, 128)), ("v", (1, 128, CAPACITY))):
                 bits = torch.randn(shape).bfloat16().view(torch.int16).numpy().view(np.uint16)
                 device.set_draft_values(name, 0, layer, bits)
-        device.set_state(POSITION)
-        device.set_draft_state(1, PATH)
+        rest = [0] * (16 - len(PATH))
+        device.set_step(
+            {"position": POSITION, "tokens": [1] + [0] * 15, "kept": len(PATH), "path": PATH + rest}
+        )
         return device
 
     def graph(self, limit: int, launches: list[tuple[str, int]], stamps: str) -> int:

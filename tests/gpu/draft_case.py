@@ -129,8 +129,15 @@ def put_step(setup: DraftSetup, step: DraftStep) -> None:
 
 
 def put_state(setup: DraftSetup, step: DraftStep) -> None:
-    setup.device.set_state(step.position)
-    setup.device.set_draft_state(step.root, step.path)
+    root, path = [step.root], step.path
+    setup.device.set_step(
+        {"position": step.position, "tokens": filled(root), "kept": len(path), "path": filled(path)}
+    )
+
+
+def filled(values: list[int]) -> list[int]:
+    """With zeros behind them, as many as a pass has rows."""
+    return values + [0] * (TOKENS - len(values))
 
 
 def put_cache(setup: DraftSetup, rank: int, layer: int, kv: KvCache) -> None:

@@ -28,6 +28,7 @@ from musetrace.muse.device import shape_of
 from musetrace.muse.moe import Routing
 from musetrace.muse.reference import KvCache, LayerStates, Rounding, layer_body
 from musetrace.muse.sharding import shard_head, shard_layer
+from musetrace.muse.speculative.tree import TokenTree
 from musetrace.muse.weights import ModelWeights, synthesize
 
 TOKENS = 16
@@ -127,33 +128,37 @@ def make_setup(
 
 @dataclass(frozen=True)
 class Step:
-    """What a launch of a layer finds."""
+    """What a launch of a layer finds; without a tree its tokens are a chain."""
 
     layer: int
     position: int
     x: Tensor
     projected: Projected
     cache: KvCache
+    tree: TokenTree | None = None
 
 
-def random_step(weights: ModelWeights, layer: int, position: int, seed: int) -> Step:
+def random_step(
+    weights: ModelWeights, layer: int, position: int, seed: int, tree: TokenTree | None = None
+) -> Step:
     """Random residual stream, and a random past of the layer."""
     config = weights.config
     generator = torch.Generator().manual_seed(seed * 10_000 + layer * 1000 + position)
     x = torch.randn(TOKENS, config.hidden_size, generator=generator)
-    projected = project_qkv(config, weights.layers[layer], x, position, Rounding.BF16)
+    projected = project_qkv(config, weights.layers[layer], x, position, Rounding.BF16, tree)
     cache = KvCache.empty(config, CAPACITY)
     shape = (position, config.num_key_value_heads, config.head_dim)
     k, v = (torch.randn(shape, generator=generator).bfloat16().float() for _ in range(2))
     cache.write(layer, 0, k, v)
     cache.write(layer, position, projected.k, projected.v)
-    return Step(layer, position, x, projected, cache)
+    return Step(layer, position, x, projected, cache, tree)
 
 
 def expected_states(setup: Setup, step: Step) -> LayerStates:
     weights = setup.weights.layers[step.layer]
+    cached, start = step.cache, step.position
     return layer_body(
-        setup.config, weights, step.x, step.projected, step.cache, step.position, Rounding.BF16, setup.tp
+        setup.config, weights, step.x, step.projected, cached, start, Rounding.BF16, setup.tp, step.tree
     )
 
 
@@ -176,7 +181,10 @@ def put_input(setup: Setup, step: Step) -> None:
         for name in ("q", "gate"):
             heads = getattr(step.projected, name)[:, setup.share(mine, rank)]
             device.set_values(name, rank, 0, to_bf16_bits(heads.flatten(1).numpy()))
-    device.set_state(step.position)
+    if step.tree is None:
+        device.set_state(step.position)
+    else:
+        device.set_step({"position": step.position, "parents": step.tree.parents.clip(0).tolist()})
 
 
 def put_cache(setup: Setup, rank: int, layer: int, k: Tensor, v: Tensor) -> None:
@@ -264,9 +272,12 @@ def assert_close(got: Tensor, expected: Tensor, what: str, tolerance: float) -> 
     assert largest <= 1, f"a value of {what} is off by {largest:.1f} times what one may be"
 
 
-def check_projection(setup: Setup, layer: int, position: int, x: Tensor) -> None:
+def check_projection(
+    setup: Setup, layer: int, position: int, x: Tensor, tree: TokenTree | None = None
+) -> None:
     """The layer's projections of the residual stream x, in its cache too."""
-    expected = project_qkv(setup.config, setup.weights.layers[layer], x, position, Rounding.BF16)
+    weights = setup.weights.layers[layer]
+    expected = project_qkv(setup.config, weights, x, position, Rounding.BF16, tree)
     q, gate = projection_of(setup)
     assert_close(q, expected.q, "q", PROJECTION_TOLERANCE)
     assert_close(gate, expected.gate, "gate", PROJECTION_TOLERANCE)

@@ -25,7 +25,7 @@ from musetrace.muse.norms import rms_norm
 from musetrace.muse.rope import apply_rope, rope_tables
 from musetrace.muse.rounding import Rounding, linear, ordered_sum
 from musetrace.muse.slice_weights import random_head
-from tests.gpu.draft_case import from_columns
+from tests.gpu.draft_case import filled, from_columns
 from tests.gpu.layer_case import TOKENS, assert_close
 from tests.gpu.slice_reference import dense
 
@@ -39,6 +39,12 @@ POSITION, CAPACITY = 4096, 4096 + 32
 PATH = [0, 1, 3, 4, 8, 15]
 ROUNDED = Rounding.BF16
 TOLERANCE = 1.5e-3
+# Of the residual stream, which is branch but for a fiftieth: eight equal partial sums, rounded alike. Weights of
+# attention have 16 bits, so heads are off by 1e-5, and five roundings to bf16 (heads, o's sums, the MLP's input
+# and features, down's sums) put more and more values on the other side of an edge: the reference in fp32 with
+# heads off by 1e-5 differs from the one in fp64 by 1.8e-3 to 2.0e-3. Once all values are free to fall on either
+# side, a rounding makes sqrt(2) x 2**-7 / sqrt(12 x 7 / 3) = 2.1e-3, and the one before adds to it.
+RESIDUAL_TOLERANCE = 2.4e-3
 
 
 class Weights:
@@ -127,8 +133,9 @@ def test_a_context_launch_at_full_size(slice_: Slice) -> None:
     device.poison()
     for which, of_layer in enumerate(features):
         device.set_draft_values("features", 0, which, of_layer.cpu().numpy())
-    device.set_state(POSITION)
-    device.set_draft_state(12_345, PATH)
+    device.set_step(
+        {"position": POSITION, "tokens": filled([12_345]), "kept": len(PATH), "path": filled(PATH)}
+    )
     launch(slice_, "draft_context")
     own = ROUNDED.to_bf16(torch.cat([part[PATH] for part in features], 1)[:, : DRAFT.feature_width // TP])
     c = ROUNDED.to_bf16(
@@ -176,7 +183,7 @@ def test_a_layer_at_full_size(slice_: Slice, layer: int) -> None:
     launch(slice_, "draft_layer", layer)
     expected = layer_output(tensors, x, q, k[:, :end], v[:, :end])
     got = values(slice_, "residual")
-    assert_close(got, expected, "the residual stream", TOLERANCE)
+    assert_close(got, expected, "the residual stream", RESIDUAL_TOLERANCE)
     if layer + 1 < DRAFT.num_hidden_layers:
         check_next(slice_, got, layer + 1)
     else:

@@ -69,7 +69,8 @@ DraftCache DraftDevice::cache(std::uint32_t rank, std::uint32_t layer) const {
     return {of.k.at(layer).as<std::uint16_t>(), of.v.at(layer).as<std::uint16_t>()};
 }
 
-void DraftDevice::launch(DraftKind kind, std::uint32_t layer, LayerBuild build, char* stamps, std::uint32_t epoch) {
+void DraftDevice::launch(DraftKind kind, std::uint32_t layer, LayerBuild build, char* stamps, std::uint32_t epoch,
+                         const StampRow& stamp_row) {
     require(kind == DraftKind::kContext || layer < shape_.layers, "the draft has no layer " + std::to_string(layer));
     DraftParams p{};
     p.shape = shape_;
@@ -89,6 +90,7 @@ void DraftDevice::launch(DraftKind kind, std::uint32_t layer, LayerBuild build, 
     p.abort = target_.abort;
     p.stamps = stamps;
     p.epoch = epoch;
+    p.stamp_row = stamp_row;
     for (std::uint32_t r = 0; r < target_.ranks; ++r) set_rank_params(r, layer, p);
     check(launch_draft(build, p, target_.stream), "launching the draft kernel");
     parity_ ^= 1u;

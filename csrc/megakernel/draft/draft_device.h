@@ -45,7 +45,8 @@ class DraftDevice {
     void set_delay_seed(std::uint32_t seed) { delay_seed_ = seed; }
 
     // `layer` is not looked at in a context launch.
-    void launch(DraftKind kind, std::uint32_t layer, LayerBuild build, char* stamps, std::uint32_t epoch);
+    void launch(DraftKind kind, std::uint32_t layer, LayerBuild build, char* stamps, std::uint32_t epoch,
+                const StampRow& stamp_row);
     KernelFit fit(LayerBuild build) const;
 
     // Which copy of the exchange the next launch takes; a captured graph begins with the one it was captured for.
@@ -61,6 +62,7 @@ class DraftDevice {
     // The copy that the next launch reads.
     std::uint16_t* q(std::uint32_t rank) { return at(rank).q[parity_].as<std::uint16_t>(); }
     DraftCache cache(std::uint32_t rank, std::uint32_t layer) const;
+    const std::uint16_t* embedding(std::uint32_t rank) const { return all_.at(rank)->outer.embedding; }
     float* features(std::uint32_t rank, std::uint32_t which) { return at(rank).features.at(which).as<float>(); }
 
     // Both copies of the exchange empty; no launch may run.

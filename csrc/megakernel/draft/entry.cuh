@@ -71,12 +71,12 @@ __device__ __forceinline__ void group(W& w) {
 
 // By all threads of the block.
 template <StampMode kMode>
-__device__ __forceinline__ void set_stamps(SharedMemory& shared, char* stamps, std::uint32_t rank, std::uint32_t block,
-                                           std::uint32_t blocks) {
+__device__ __forceinline__ void set_stamps(SharedMemory& shared, char* stamps, const StampRow& row, std::uint32_t rank,
+                                           std::uint32_t block, std::uint32_t blocks) {
     if constexpr (kMode != StampMode::kOff) {
-        const abi::StampLayout layout{blocks, abi::kSlotMap<MuseDraft>.total, abi::slot_bytes(kMode)};
+        const abi::StampLayout layout{blocks, row.slots, abi::slot_bytes(kMode)};
         const StampRegion region{stamps == nullptr ? nullptr : stamps + rank * layout.region_bytes(), layout};
-        if (threadIdx.x < MuseDraft::kWarpsPerBlock) shared.stamps.set(region, block, threadIdx.x);
+        if (threadIdx.x < MuseDraft::kWarpsPerBlock) shared.stamps.set(region, block, threadIdx.x, row.first);
     }
 }
 
@@ -115,9 +115,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_draft(const __grid_cons
     const std::uint32_t rank = blockIdx.x / params.shape.blocks, block = blockIdx.x % params.shape.blocks;
     if (threadIdx.x == 0) {
         shared.init();
-        shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
+        shared.waiter = {params.report, params.budget_ns, kReportedRank + rank, block, 0, params.abort};
     }
-    set_stamps<kMode>(shared, params.stamps, rank, block, params.shape.blocks);
+    set_stamps<kMode>(shared, params.stamps, params.stamp_row, rank, block, params.shape.blocks);
     if (threadIdx.x == kLanes) {
         shared.shares = params.shares[block];
         shared.delay_seed = params.delay_seed * 0x9E3779B1u ^ blockIdx.x * 0x85EBCA77u;

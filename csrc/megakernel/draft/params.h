@@ -57,12 +57,14 @@ struct DraftRank {
     std::uint32_t places[kMaxRanks];
 };
 
+// A wait report of a draft launch counts its rank from here on: its site is a job of the draft's table.
+inline constexpr std::uint32_t kReportedRank = 1u << 16;
+
 enum class DraftKind : std::uint8_t { kContext, kLayer };
 
 struct DraftParams {
     DraftSizes shape;
     std::uint32_t ranks;       // that run here, each on shape.blocks blocks
-    std::uint32_t first_rank;  // of those that run here, among all
     DraftPlan plan;
     DraftExchange exchange;
     DraftKind kind;
@@ -78,6 +80,7 @@ struct DraftParams {
     std::uint32_t* abort;       // in device memory: every wait polls it
     char* stamps;               // region of the first rank here; null when not recorded
     std::uint32_t epoch;
+    StampRow stamp_row;
     DraftRank rank[kMaxRanks];
 };
 static_assert(sizeof(DraftParams) <= 4096, "kernel parameters");

@@ -1,5 +1,6 @@
-// Attention of 16 new tokens over the KV cache. A work item is a query head and a split of its keys; the eight warps of
-// a block share the item's keys in runs of 32 and merge, and the splits meet at the warp that owns a (head, token).
+// Attention of 16 new tokens, a tree's or a chain's, over the KV cache. A work item is a query head and a split of its
+// keys; the eight warps of a block share the item's keys in runs of 32 and merge, and the splits meet at the warp that
+// owns a (head, token).
 //
 // One warp, 32 keys: the scores are A = 16 tokens x 64, B = 64 x 8 keys, four times; the outputs A = 16 tokens x 16
 // keys, B = 16 keys x 8 dimensions. The order of k within a product is free as long as A and B agree, so every lane
@@ -59,6 +60,34 @@ struct Attention {
         float sum[2] = {0.0f, 0.0f};
     };
 
+    // What tokens g and g + 8 see: of the keys right in front of the root and of the rows of the pass, a bit each.
+    struct Sight {
+        std::uint32_t reached[2];  // the first key within the window
+        std::uint32_t near[2];     // 16 keys in front of the root, then the 16 rows
+    };
+
+    template <class W>
+    static __device__ __forceinline__ Sight sight_of(const W& w, std::uint32_t position, std::uint32_t reach) {
+        Sight sight;
+#pragma unroll
+        for (std::uint32_t row = 0; row < 2; ++row) {
+            const std::uint32_t token = w.lane / 4 + row * 8, behind = position + w.depth(token) + 1;
+            sight.reached[row] = behind > reach ? behind - reach : 0;
+            sight.near[row] = w.sees(token) << kTokens | 0xFFFFu;
+        }
+        return sight;
+    }
+
+    // Of the eight keys from `key` on, a bit for each that the token sees. All keys that lie further in front of the
+    // root than the 16 have their bits: the shift stops at 0.
+    static __device__ __forceinline__ std::uint32_t seen_keys(const Sight& sight, std::uint32_t row, std::uint32_t key,
+                                                              std::uint32_t position) {
+        const std::int32_t skipped = static_cast<std::int32_t>(key + kTokens - position);
+        const std::int32_t unreached = static_cast<std::int32_t>(sight.reached[row] - key);
+        return __funnelshift_rc(sight.near[row], 0, max(skipped, 0)) &
+               __funnelshift_lc(0, 0xFFFFFFFFu, max(unreached, 0));
+    }
+
     template <class W>
     static __device__ __forceinline__ void attend(W& w, std::uint32_t head, std::uint32_t split) {
         const Shape& s = w.shape();
@@ -73,20 +102,21 @@ struct Attention {
             const std::uint16_t* row = w.rank.q + std::size_t{g + i % 2 * 8} * s.head_columns() + head * kHeadDim;
             query[i / 2][i % 2] = *reinterpret_cast<const uint4*>(row + i / 2 * 32 + t * 8);
         }
+        const Sight sight = sight_of(w, position, reach);
         State state;
         state.top[0] = state.top[1] = -INFINITY;
         const std::uint32_t kv = head / (s.q_heads / s.kv_heads);
         const std::uint32_t stride = w.plan().splits * kGroupWarps;
 #pragma unroll 1
         for (std::uint32_t run = split * kGroupWarps + w.group_warp(); run < runs; run += stride) {
-            take_keys(w, kv, (first + run) * kKeyRun, position, reach, query, state);
+            take_keys(w, kv, (first + run) * kKeyRun, position, sight, query, state);
         }
         merge_warps(w, head, split, state);
     }
 
     template <class W>
     static __device__ __forceinline__ void take_keys(W& w, std::uint32_t kv, std::uint32_t key0, std::uint32_t position,
-                                                     std::uint32_t reach, const uint4 (&query)[2][2], State& state) {
+                                                     const Sight& sight, const uint4 (&query)[2][2], State& state) {
         const Shape& s = w.shape();
         const std::uint32_t g = w.lane / 4, t = w.lane % 4;
         // Column g of score tile j is key 8 (g / 2) + 2 j + g % 2, so that a lane's scores are keys 8 t to 8 t + 7.
@@ -117,14 +147,12 @@ struct Attention {
         constexpr float kScale = 0.125f * 1.44269504088896f;
 #pragma unroll
         for (std::uint32_t row = 0; row < 2; ++row) {
-            const std::uint32_t token = position + g + row * 8;
+            const std::uint32_t seen = seen_keys(sight, row, key0 + t * 8, position);
             float top = state.top[row];
 #pragma unroll
             for (std::uint32_t i = 0; i < 8; ++i) {
                 float& score = scores[i / 2][row * 2 + i % 2];
-                const std::uint32_t key = key0 + t * 8 + i / 2 * 2 + i % 2;
-                const bool seen = key <= token && token - key < reach;
-                score = seen ? score * kScale : -INFINITY;
+                score = seen >> i & 1u ? score * kScale : -INFINITY;
                 top = fmaxf(top, score);
             }
             top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));

@@ -25,6 +25,7 @@ struct Qkv {
         const Shape& s = w.shape();
         const std::uint32_t unit = item / kTokens, token = item % kTokens, rows = s.qkv_units() * 64;
         const char* from = w.slots(w.params.exchange.qkv) + (std::size_t{token} * rows + unit * 64 + w.lane) * 4;
+        const std::uint32_t turned = w.position() + w.depth(token);
         std::uint32_t words[16];
         sync::receive_slots<sync::OnesF32>(
             w.waiter, MuseHopper::qkv_wait_slices, words, 2 * w.plan().qkv_slices,
@@ -51,7 +52,7 @@ struct Qkv {
             high *= scale;
             if (!w.params.next_global_attention) {
                 // By halves: (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin), as transformers' rotate_half does.
-                const float2 turn = load_pair(w.params.rope, (std::size_t{position} * 32 + w.lane) * 2);
+                const float2 turn = load_pair(w.params.rope, (std::size_t{turned} * 32 + w.lane) * 2);
                 const float x1 = low, x2 = high;
                 low = x1 * turn.x - x2 * turn.y;
                 high = x2 * turn.x + x1 * turn.y;

@@ -101,14 +101,15 @@ struct BlockSlots {
     abi::BlockHeader* header;
     char* of_warp[Table::kWarpsPerBlock];
 
-    // By a thread for each warp.
-    MUSETRACE_FN void set(const StampRegion& region, std::uint32_t block, std::uint32_t warp) {
+    // By a thread for each warp. `first_slot`: of this table's, in a region that has slots of other tables too.
+    MUSETRACE_FN void set(const StampRegion& region, std::uint32_t block, std::uint32_t warp,
+                          std::uint32_t first_slot = 0) {
         const SlotRun run = slot_run<Table>(warp);
         const bool stamps = region.base != nullptr && run.count != 0;
         char* slots = region.base + region.layout.slots_offset();
-        of_warp[warp] = stamps
-                            ? slots + (std::size_t{block} * region.layout.slots + run.first) * region.layout.slot_bytes
-                            : nullptr;
+        of_warp[warp] = stamps ? slots + (std::size_t{block} * region.layout.slots + first_slot + run.first) *
+                                             region.layout.slot_bytes
+                               : nullptr;
         if (warp == 0) header = region.base != nullptr ? region.header(block) : nullptr;
     }
     MUSETRACE_FN void count_overflow(std::uint32_t) const {

@@ -42,7 +42,7 @@ __device__ __forceinline__ void embed(W& w) {
     const Share units = w.shared.shares.units;
     if (units.size() == 0) return;
     w.template job<MuseDraft::embed_norm>([&] {
-        const std::uint16_t* root = w.rank.embedding + std::size_t{w.params.state->root} * s.hidden;
+        const std::uint16_t* root = w.rank.embedding + std::size_t{w.params.state->tokens[0]} * s.hidden;
         const std::uint16_t* mask = w.rank.embedding + std::size_t{w.params.mask_token} * s.hidden;
         const float2 squares = squares_of_embeddings(w, root, mask);
         const std::uint32_t token = w.group_thread() / kChunkWords;

@@ -103,7 +103,7 @@ __device__ __forceinline__ void load_phase(W& w, Ring::Producer& ring, Phase pha
 template <class W>
 __device__ __forceinline__ void take_features(W& w, std::uint32_t first, std::uint32_t columns) {
     const DraftSizes& s = w.shape();
-    const std::uint32_t begin = w.rank.places[0] * s.feature_columns, count = w.params.state->context;
+    const std::uint32_t begin = w.rank.places[0] * s.feature_columns, count = w.params.state->kept;
     // A lane's 16 bytes: four pairs of columns of a row.
 #pragma unroll 1
     for (std::uint32_t i = w.group_thread(); i < columns / 8 * kTokens; i += kGroupThreads) {

@@ -107,7 +107,7 @@ __device__ __forceinline__ void finish_qkv(W& w) {
 template <class W>
 __device__ __forceinline__ void finish_context(W& w) {
     const DraftSizes& s = w.shape();
-    const std::uint32_t of_layer = 2 * s.kv_heads, count = w.params.state->context;
+    const std::uint32_t of_layer = 2 * s.kv_heads, count = w.params.state->kept;
     const std::uint32_t items = s.layers * of_layer * kTokens, warps = s.blocks * kGroupWarps;
     // From the last warp on: the first ones have rows of the pass.
     std::uint32_t item = warps - 1 - (w.group_warp() * s.blocks + w.block());
