@@ -113,7 +113,8 @@ class BaselineChain {
                                         " leaves no room for 16 tokens in a KV cache of " +
                                         std::to_string(s_.capacity));
         }
-        const megakernel::StepState state{position, 0};
+        megakernel::StepState state{};
+        state.position = position;
         check(cudaMemcpy(state_.as<char>(), &state, sizeof state, cudaMemcpyHostToDevice), "setting the position");
     }
 

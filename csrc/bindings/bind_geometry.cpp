@@ -1,12 +1,16 @@
 // How the megakernel deals a layer's work and lays out its exchange, for the simulation of its protocol: the same
 // functions as the kernel's.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "bindings/shape_dict.h"
 #include "bindings/stop4_name.h"
+#include "megakernel/draft/geometry.h"
+#include "megakernel/step_state.h"
 
 namespace py = pybind11;
 
@@ -96,6 +100,56 @@ py::dict exchange(const py::dict& values, const std::string& stop4) {
     return out;
 }
 
+// Of a draft and its target.
+draft::DraftSizes draft_sizes(const py::dict& target, const py::dict& values) {
+    return draft::sizes_of(divisible(target), draft_from(values));
+}
+
+py::object unsupported_draft(const py::dict& target, const py::dict& values) {
+    const char* wrong = draft::unsupported(draft_sizes(target, values));
+    return wrong == nullptr ? py::object(py::none()) : py::str(wrong);
+}
+
+py::dict draft_plan(const py::dict& target, const py::dict& values) {
+    const draft::DraftSizes s = draft_sizes(target, values);
+    const draft::DraftPlan p = make_plan(s);
+    py::dict out;
+    out["dense_blocks"] = p.dense_blocks;
+    out["slices"] = p.slices;
+    out["splits"] = p.splits;
+    out["feature_columns"] = s.feature_columns;
+    out["feature_k"] = s.feature_k;
+    return out;
+}
+
+py::dict draft_shares_of(const py::dict& target, const py::dict& values, std::uint32_t block) {
+    const draft::DraftSizes s = draft_sizes(target, values);
+    const draft::DraftShares b = draft::draft_shares(s, make_plan(s), block);
+    py::dict out;
+    out["units"] = share(b.units);
+    const auto dense = [&](const char* name, const DenseShare& of) {
+        py::dict one;
+        one["slice"] = of.slice;
+        one["tiles"] = share(of.tiles);
+        out[name] = one;
+    };
+    dense("gate_up", b.gate_up);
+    dense("qkv", b.qkv);
+    dense("context", b.context);
+    return out;
+}
+
+// Where the rows of a tree stand: depths, and for each row a bit for every row that it sees.
+py::tuple tree_rows_of(const std::vector<std::uint32_t>& parents) {
+    if (parents.size() != kTokens) throw std::invalid_argument("a tree has 16 nodes");
+    for (std::uint32_t row = 1; row < kTokens; ++row) {
+        if (parents[row] >= row) throw std::invalid_argument("a parent must stand before its child");
+    }
+    const RowPlaces rows = tree_rows(parents.data());
+    return py::make_tuple(std::vector<std::uint32_t>(rows.depth, rows.depth + kTokens),
+                          std::vector<std::uint32_t>(rows.sees, rows.sees + kTokens));
+}
+
 py::tuple share_of(std::uint32_t total, std::uint32_t part, std::uint32_t parts) {
     if (parts == 0) throw std::invalid_argument("parts must be at least 1");
     return share(block_share(total, part, parts));
@@ -125,6 +179,11 @@ void bind_geometry(py::module_ module) {
     module.def("unsupported", &unsupported_shape, py::arg("shape"), "What the kernel cannot run of a shape, or None");
     module.def("plan", &plan, py::arg("shape"));
     module.def("shares", &shares, py::arg("shape"), py::arg("block"), "A block's units, pooler and router, and qkv");
+    module.def("draft_unsupported", &unsupported_draft, py::arg("target"), py::arg("draft"));
+    module.def("draft_plan", &draft_plan, py::arg("target"), py::arg("draft"));
+    module.def("draft_shares", &draft_shares_of, py::arg("target"), py::arg("draft"), py::arg("block"),
+               "A block's units of the residual stream, and its tiles of gate and up, q, k, v, and the context");
+    module.def("tree_rows", &tree_rows_of, py::arg("parents"), "(depths, rows that each row sees as bits)");
     module.def("expert_tiles", &expert_tiles, py::arg("shape"), "Tiles of a work item");
     module.def("exchange", &exchange, py::arg("shape"), py::arg("stop4"), "Byte offsets of a copy of the exchange");
 }

@@ -26,7 +26,7 @@ from musetrace.muse.cuda_model import RankWeights
 from musetrace.muse.cuda_stamps import StampCopies
 from musetrace.muse.cuda_tables import TARGET, step_table, table_of_report
 from musetrace.muse.cuda_weights import addresses, rope_table
-from musetrace.muse.device import FROM_STATE, LaunchTimeoutError, shape_of
+from musetrace.muse.device import FROM_STATE, TOKENS, LaunchTimeoutError, shape_of
 from musetrace.muse.draft.config import DraftConfig
 from musetrace.muse.draft.weights import DraftWeights
 from musetrace.muse.peer_requirements import RankShare, rank_share
@@ -104,6 +104,7 @@ class CudaDevice:
         self._embedding: Tensor | None = None
         self.copies = StampCopies(self._device.stream, self.gpu)
         self._state = (-1, -1)
+        self._next_position: int | None = None
         self._launched = self._ended = 0
         self._fetched: dict[int, Ended] = {}
 
@@ -153,7 +154,7 @@ class CudaDevice:
         self._add_draft(WholeDraft(draft, self.config, self.tp, self._embedding))
 
     def load_random_draft(self, seed: int) -> None:
-        """As :meth:`load_draft`, with a draft that is made on the GPU: for a slice, of which there is one rank."""
+        """As :meth:`load_draft`, with one made on the GPU: for a slice, of which there is one rank."""
         if self.draft is None or self._embedding is None:
             raise UsageError("the device was made without a draft")
         self._add_draft(RandomDraft(self.draft, self.tp, seed, self._embedding))
@@ -165,6 +166,13 @@ class CudaDevice:
             kept = add_draft(self._device, self.draft, self.tp, self.capacity, weights)
         self._tensors += [{str(number): tensor} for number, tensor in enumerate(kept)]
 
+    def set_draft_kv(self, rank: int, layer: int, k: npt.NDArray[Any], v: npt.NDArray[Any]) -> None:
+        """As :meth:`set_kv`, of a draft layer."""
+        values = np.ascontiguousarray(np.swapaxes(v, 1, 2))
+        with self._refused():
+            self._device.set_draft_values("k", rank, layer, to_bf16_bits(k))
+            self._device.set_draft_values("v", rank, layer, to_bf16_bits(values))
+
     def set_step(self, **step: Any) -> None:
         """See ``CpuDevice.set_step``."""
         try:
@@ -172,11 +180,14 @@ class CudaDevice:
         except ValueError as error:
             raise UsageError(f"a step cannot start so: {error}") from None
         self._state = (FROM_STATE, self._state[1])
+        self._next_position = step.get("position")
 
     def step(self, rank: int = 0) -> dict[str, Any]:
         """See ``CpuDevice.step``; all ranks of a GPU have one state."""
         with self._refused():
-            return dict(self._device.step())
+            state = dict(self._device.step())
+        self._next_position = int(state["position"])
+        return state
 
     def _keep(self, tensors: dict[str, Tensor]) -> dict[str, int]:
         """The addresses of tensors, which live as long as the device."""
@@ -229,6 +240,8 @@ class CudaDevice:
             self._set_state(position, 0)
             pointer = 0 if region is None else region.data_ptr()
             self._device.launch((kind, layer, pointer, epoch), stamps)
+        if kind == "accept":
+            self._next_position = None
         self._launched += 1
         if region is not None:
             self._fetched[self._launched] = self.copies.fetch(region, [address])
@@ -244,6 +257,7 @@ class CudaDevice:
         with self._refused():
             self._set_state(position, epoch)
             self._device.replay(graph)
+        self._next_position = None
         self._launched += 1
         return self._launched
 
@@ -299,6 +313,8 @@ class CudaDevice:
 
     def _set_state(self, position: int, epoch: int) -> None:
         """For the next launches; at ``FROM_STATE`` the device's own state goes on."""
+        if position == FROM_STATE:
+            self._require_room()
         if self._state == (position, epoch):
             return
         if position != FROM_STATE:
@@ -306,6 +322,16 @@ class CudaDevice:
         elif self._state[1] != epoch:
             self._device.set_epoch(epoch)
         self._state = (position, epoch)
+
+    def _require_room(self) -> None:
+        """Raises DeviceError when the state's step reaches beyond the cache."""
+        position = self._next_position
+        if position is None:
+            position = int(self.step()["position"])
+        if position + TOKENS > self.capacity:
+            raise DeviceError(
+                f"the KV cache is full: position {position} + {TOKENS} tokens > {self.capacity}"
+            )
 
     def _launches_beside_the_pass(self) -> int:
         return 0 if self.draft is None else self.draft.num_hidden_layers + _LAUNCHES_BESIDE

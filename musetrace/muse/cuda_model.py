@@ -43,7 +43,7 @@ class UploadedShares:
 
     def embedding(self) -> Tensor:
         """See :class:`RankWeights`."""
-        return self._weights.head.embed_tokens.to(self._gpu).contiguous()
+        return self._shares.host_head.embed_tokens.to(self._gpu).contiguous()
 
 
 class RandomSlice:

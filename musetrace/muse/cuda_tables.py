@@ -1,4 +1,4 @@
-"""The job table of a GPU device with a draft: those of its launches, one after the other in a block's slots."""
+"""The job table of a GPU device with a draft: those of its launches, one after the other in a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StepTable:
     """One table for every launch of a step.
 
     Attributes:
-        table: all jobs; one that two launches have by the same name goes by ``target.``, ``draft.`` in front.
+        table: all jobs; the draft's that the target has by the same name go by ``draft.`` and that name.
         first_slots: of a launch's own slots in a block's: of the target, the draft, and what is between them.
     """
 
@@ -32,7 +32,8 @@ def step_table() -> StepTable:
     parts = [KernelTable(name, 0, JobTable.built_in(table)) for name, table in _PARTS.items()]
     combined = combined_table(parts)
     target, draft, step = (2 * kernel.first_pair for kernel in combined.kernels)
-    return StepTable(replace(combined, name="muse_step", kernels=()), (target, draft, step))
+    jobs = tuple(replace(job, name=job.name.removeprefix("target.")) for job in combined.jobs)
+    return StepTable(replace(combined, name="muse_gpu_step", jobs=jobs, kernels=()), (target, draft, step))
 
 
 def table_of_report(report: dict[str, int]) -> JobTable:

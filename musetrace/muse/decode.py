@@ -22,7 +22,7 @@ from musetrace.muse.engine import Engine
 from musetrace.muse.generation import Generation
 from musetrace.muse.opening import default_capacity
 from musetrace.muse.prompt import Prompt
-from musetrace.muse.slice_steps import SliceSteps
+from musetrace.muse.slice_steps import SliceSteps, SliceWholeSteps
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
@@ -181,7 +181,8 @@ def _steps_of(
 ) -> tuple[Callable[[int], list[int]], list[int]]:
     """What runs a step and gives the tokens that it decoded, and those that are known before the first."""
     if engine.config.slice_tp is not None:
-        steps = SliceSteps(engine, context, seed)
+        made = SliceSteps if engine.steps is None else SliceWholeSteps
+        steps = made(engine, context, seed)
         return (lambda step: [0] * steps.step(step)), []
     if engine.steps is not None:
         generation = Generation(engine, prompt.tolist(), 1)

@@ -99,7 +99,7 @@ class Engine:
             stop4=str(self._facts.build.get("stop4", "gather")),
             position=position,
             pool=self._facts.model.get("expert_pool"),
-            draft=None if self.steps is None else self.steps.draft,
+            draft=None if self.steps is None or packed else self.steps.draft,
         ).launches()
 
     def close(self) -> None:
@@ -164,6 +164,8 @@ class Engine:
             raise DeviceError(f"this device has no draft for model {self.config.name}")
         if not self._has_draft:
             self.steps.load()
+            if self._recording is not None:
+                self.steps.prepare(self._recording.stamps)
             self._has_draft = True
         return self.steps
 

@@ -82,3 +82,15 @@ class GraphPasses:
         for lease in leases:
             collector.submit(lease, ended.synchronize)
         self._device.wait(ticket)
+
+
+class WholeStepPasses(GraphPasses):
+    """Whole steps, recorded or not, as replays of a graph; all of their numbers are the device's own."""
+
+    def run(self, position: int, recording: Recording | None, step: int | None) -> None:
+        """See :meth:`Passes.run`; ``position`` is ``FROM_STATE``."""
+        self.prepare("off" if recording is None else recording.stamps)
+        if recording is not None:
+            super().run(position, recording, step)
+            return
+        self._device.wait(self._graphs["off"].replay(position))

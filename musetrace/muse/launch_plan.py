@@ -50,3 +50,14 @@ def step_plan(config: MuseConfig, draft: DraftConfig) -> tuple[PlannedLaunch, ..
         for planned in launch_plan(config, config.num_hidden_layers)
     ]
     return (*guessing, *verify, PlannedLaunch("accept", 0, len(guessing) + len(verify), -1, "accept"))
+
+
+def gpu_step_plan(config: MuseConfig, draft: DraftConfig) -> tuple[PlannedLaunch, ...]:
+    """A step's launches on a GPU, where embedding the tree and keeping the path's rows are launches too."""
+    plan: list[PlannedLaunch] = []
+    for planned in step_plan(config, draft):
+        if planned.kind == "entry":
+            plan.append(PlannedLaunch("embed", 0, 0, -1, "embed"))
+        plan.append(planned)
+    plan.append(PlannedLaunch("keep_kv", 0, 0, -1, "keep_kv"))
+    return tuple(replace(planned, number=number) for number, planned in enumerate(plan))

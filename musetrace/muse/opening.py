@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,11 @@ from musetrace.muse.cuda_memory import memory_need
 from musetrace.muse.cuda_model import RandomSlice, UploadedShares
 from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
 from musetrace.muse.device import TOKENS, Device
-from musetrace.muse.draft.config import DRAFTS, DraftConfig
+from musetrace.muse.draft.config import DRAFTS, DraftConfig, draft_of
 from musetrace.muse.draft.weights import DraftWeights, synthesize_draft
-from musetrace.muse.graph_pass import GraphPasses
+from musetrace.muse.graph_pass import GraphPasses, WholeStepPasses
 from musetrace.muse.joint_passes import JointPasses
-from musetrace.muse.launch_plan import launch_plan
+from musetrace.muse.launch_plan import gpu_step_plan, launch_plan
 from musetrace.muse.passes import EagerPasses, Passes
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
@@ -61,7 +62,8 @@ class EngineOptions:
         layers: run the first so many only; GPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
         launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
-        guesses: ``tree`` (default) or ``chain``: what whole steps verify; CPU.
+        guesses: ``tree`` or ``chain``: what whole steps verify (``tree`` on the CPU; a GPU runs whole steps
+            where this is given, and verify passes alone otherwise).
         draft: the draft's configuration (the preset's own); CPU.
         checkpoint: a folder with the weights under their public names, and those of the draft in its folder
             ``draft``; None for synthetic ones. A slice reads its own rank's part.
@@ -174,7 +176,7 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     guesses = options.guesses or "tree"
     steps = None
     if draft is not None:
-        steps = WholeSteps(device, guesses, partial(draft_weights, draft, options))
+        steps = WholeSteps(device, guesses, partial(_load_draft, device, draft, options))
     facts = Facts(_weights_fact(options), {"guesses": guesses})
     return OpenedModel(config, device, passes, shares.host_head, facts, steps)
 
@@ -201,9 +203,8 @@ def _weights_fact(options: EngineOptions) -> dict[str, str]:
 
 
 def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
-    if options.guesses is not None:
-        raise UsageError(f"guesses {options.guesses} is for the CPU; leave it out, or use --device cpu")
     place = process_place(os.environ)
+    draft = _draft_on_gpu(config, options, place is not None)
     share = rank_share(place, config, tp)
     module = require_gpu(place)
     layers = _checked_layers(config, options.layers)
@@ -221,7 +222,7 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     launches = options.launches or ("eager" if config.slice_tp is None else "graph")
     device: cuda_device.CudaDevice
     if place is None:
-        device = cuda_device.CudaDevice(module, config, **numbers)
+        device = cuda_device.CudaDevice(module, config, draft=draft, **numbers)
         head = _load(device, options)
         passes = _passes(device, layers, launches)
     else:
@@ -234,7 +235,37 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
             device.connect()
         passes = JointPasses(device, _passes(device, layers, launches))
     facts = _facts(config, layers, numbers["stop4"], launches, options)
-    return OpenedModel(config, device, passes, head, facts)
+    steps = None if draft is None else _steps_on_gpu(device, draft, options, launches)
+    return OpenedModel(config, device, passes, head, facts, steps)
+
+
+def _draft_on_gpu(config: MuseConfig, options: EngineOptions, shared: bool) -> DraftConfig | None:
+    """The draft of whole steps, which run on a GPU where ``guesses`` are asked for. Raises UsageError."""
+    if options.guesses is None:
+        return None
+    if shared:
+        raise UsageError("whole steps need all ranks in one process; leave guesses out, or torchrun")
+    layers = config.num_hidden_layers
+    if options.layers not in (None, layers):
+        raise UsageError(f"whole steps need all {layers} layers; leave layers out, or guesses")
+    return options.draft or draft_of(config)
+
+
+def _steps_on_gpu(
+    device: cuda_device.CudaDevice, draft: DraftConfig, options: EngineOptions, launches: str
+) -> WholeSteps:
+    load: Callable[[], None] = partial(_load_draft, device, draft, options)
+    if device.config.slice_tp is not None and options.checkpoint is None:
+        load = partial(device.load_random_draft, options.seed)
+    plan = gpu_step_plan(device.config, draft)
+    step = WholeStepPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
+    return WholeSteps(device, options.guesses or "tree", load, plan, step)
+
+
+def _load_draft(
+    device: cpu_device.CpuDevice | cuda_device.CudaDevice, draft: DraftConfig, options: EngineOptions
+) -> None:
+    device.load_draft(draft_weights(draft, options))
 
 
 def _load(device: cuda_device.CudaDevice, options: EngineOptions) -> HeadWeights | None:

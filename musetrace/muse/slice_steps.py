@@ -46,6 +46,33 @@ class SliceSteps:
         return 0
 
 
+class SliceWholeSteps:
+    """Whole steps of a slice at a fixed position: its draft guesses, and a verify pass accepts some of them.
+
+    Its tokens are of its own part of the vocabulary, and no text. Arguments are those of ``SliceSteps``.
+
+    Raises:
+        UsageError: the engine's device cannot run a slice.
+    """
+
+    def __init__(self, engine: Engine, context: int, seed: int) -> None:
+        if not isinstance(engine.device, CudaDevice):
+            raise UsageError(f"model {engine.config.name} runs on a GPU only; use --device cuda")
+        self._engine, self._device, self._context = engine, engine.device, context
+        engine.whole_steps().begin(context)
+        fill_cache(engine.device, seed)
+        fill_draft_cache(engine.device, seed)
+        for _ in range(_WARM_UP_PASSES):
+            self._device.set_step(position=context)
+            engine.decode_step()
+
+    def step(self, step: int) -> int:
+        """One whole step. Returns the tokens that it decoded: 0, for they are no text."""
+        self._device.set_step(position=self._context)
+        self._engine.decode_step(step)
+        return 0
+
+
 def random_rows(config: MuseConfig, seed: int, step: int) -> npt.NDArray[np.float32]:
     """Normed random rows float32[16, hidden], other ones in each step."""
     rng = np.random.default_rng((abs(seed), step))
@@ -63,3 +90,15 @@ def fill_cache(device: CudaDevice, seed: int) -> None:
         for layer in range(device.layers):
             k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
             device.set_kv(rank, layer, k, v)
+
+
+def fill_draft_cache(device: CudaDevice, seed: int) -> None:
+    """The same of the draft, where there is one."""
+    if device.draft is None:
+        return
+    heads, rng = device.draft.num_key_value_heads // device.tp, np.random.default_rng((abs(seed), 1))
+    shape = (heads, device.capacity, device.draft.head_dim)
+    for rank in range(device.ranks):
+        for layer in range(device.draft.num_hidden_layers):
+            k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
+            device.set_draft_kv(rank, layer, k, v)

@@ -11,22 +11,20 @@ from musetrace.errors import DeviceError
 from musetrace.muse.device import FROM_STATE as FROM_STATE
 from musetrace.muse.device import TOKENS, Device
 from musetrace.muse.draft.config import DraftConfig
-from musetrace.muse.draft.weights import DraftWeights
-from musetrace.muse.launch_plan import step_plan
-from musetrace.muse.passes import EagerPasses, Recording
+from musetrace.muse.launch_plan import PlannedLaunch, step_plan
+from musetrace.muse.passes import EagerPasses, Passes, Recording
 from musetrace.muse.speculative.sampling import Sampling, choose
 from musetrace.muse.speculative.tree import TOP_K, Ids
 
 GUESSES = {"tree": TOP_K, "chain": 1}
+# Launches behind the verify pass.
+_BEHIND = ("accept", "keep_kv")
 
 
 class StepDevice(Device, Protocol):
     """A device that runs whole steps; ``CpuDevice`` has the meaning of each."""
 
     draft: DraftConfig | None
-
-    def load_draft(self, draft: DraftWeights) -> None:
-        """Give every rank its share."""
 
     def set_step(self, **step: Any) -> None:
         """What a step starts from."""
@@ -41,26 +39,39 @@ class WholeSteps:
     Args:
         device: with a draft.
         guesses: ``tree``, or ``chain``: one guess for each position.
-        weights: makes or reads those of the draft.
+        load: puts the draft's weights onto the device.
+        plan: the device's launches of a step; as the CPU device has them by default.
+        step: runs a step, of these launches; one launch after the other by default.
 
     Raises:
         DeviceError: the device has no draft.
     """
 
-    def __init__(self, device: StepDevice, guesses: str, weights: Callable[[], DraftWeights]) -> None:
+    def __init__(
+        self,
+        device: StepDevice,
+        guesses: str,
+        load: Callable[[], None],
+        plan: tuple[PlannedLaunch, ...] | None = None,
+        step: Passes | None = None,
+    ) -> None:
         if device.draft is None:
             raise DeviceError("the device has no draft; it cannot run whole steps")
-        self.draft, self._weights = device.draft, weights
-        self.plan = step_plan(device.config, self.draft)
+        self.draft, self._load = device.draft, load
+        self.plan = step_plan(device.config, self.draft) if plan is None else plan
         self._device, self._top_k = device, GUESSES[guesses]
-        verify = [one for one in self.plan if one.kind != "accept" and not one.kind.startswith("draft_")]
-        self._step = EagerPasses(device, self.plan)
+        verify = [one for one in self.plan if one.kind not in _BEHIND and not one.kind.startswith("draft_")]
+        self._step = EagerPasses(device, self.plan) if step is None else step
         self._verify, self._head = EagerPasses(device, verify[:-1]), EagerPasses(device, verify[-1:])
         self._context = EagerPasses(device, self.plan[:1])
 
     def load(self) -> None:
         """Put the draft's weights onto the device. Raises UsageError when they cannot be had."""
-        self._device.load_draft(self._weights())
+        self._load()
+
+    def prepare(self, stamps: str) -> None:
+        """Make what recorded steps need, behind :meth:`load`."""
+        self._step.prepare(stamps)
 
     def prefill(self, prompt: Ids, sampling: Sampling | None) -> int:
         """Put a prompt into the caches, 16 tokens a pass, and return the token behind it: the first root.
@@ -83,6 +94,12 @@ class WholeSteps:
         root = int(choose(row, np.array([len(prompt)]), sampling)[0])
         self._device.set_step(tokens=_filled([root]))
         return root
+
+    def begin(self, position: int) -> None:
+        """Greedy steps behind caches that are filled otherwise, from token 0 on."""
+        self._device.set_step(
+            position=position, kept=0, tokens=_filled([]), top_k=self._top_k, temperature=0.0, seed=0
+        )
 
     def _prefill_pass(self, tokens: Ids, start: int) -> None:
         """A chain of at most 16 tokens through the layers; rows beyond them are written over later."""

@@ -39,11 +39,12 @@ POSITION, CAPACITY = 4096, 4096 + 32
 PATH = [0, 1, 3, 4, 8, 15]
 ROUNDED = Rounding.BF16
 TOLERANCE = 1.5e-3
-# Of the residual stream, which is branch but for a fiftieth: eight equal partial sums, rounded alike. Weights of
-# attention have 16 bits, so heads are off by 1e-5, and five roundings to bf16 (heads, o's sums, the MLP's input
-# and features, down's sums) put more and more values on the other side of an edge: the reference in fp32 with
-# heads off by 1e-5 differs from the one in fp64 by 1.8e-3 to 2.0e-3. Once all values are free to fall on either
-# side, a rounding makes sqrt(2) x 2**-7 / sqrt(12 x 7 / 3) = 2.1e-3, and the one before adds to it.
+# Of the residual stream, which is branch but for a fiftieth: eight equal partial sums, rounded alike.
+# Weights of attention have 16 bits, so heads are off by 1e-5, and five roundings to bf16 (heads, o's sums,
+# the MLP's input and features, down's sums) put more and more values on the other side of an edge: the
+# reference in fp32 with heads off by 1e-5 differs from the one in fp64 by 1.8e-3 to 2.0e-3. Once all values
+# may fall on either side, a rounding makes sqrt(2) x 2**-7 / sqrt(12 x 7 / 3) = 2.1e-3, and the one before
+# adds to it.
 RESIDUAL_TOLERANCE = 2.4e-3
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from musetrace.muse.config import MuseConfig, preset
+from musetrace.muse.cuda_draft import MATRICES, VECTORS
 from musetrace.muse.cuda_weights import addresses, rope_table, upload_head, upload_layer
 from musetrace.muse.packing import gate_up_rows, unpack_bf16, unpack_nvfp4
 from musetrace.muse.rope import apply_rope, rope_tables
@@ -91,7 +92,8 @@ def test_the_binding_asks_for_these_names_and_no_others(repository: Path) -> Non
     asked = set(re.findall(r'address\(a, "(\w+)"\)', own))
     asked |= set(re.findall(r'(?:bytes|floats|address)\("(\w+)"\)', shared))
     head = {"lm_head", "final_norm"}
-    assert asked == bytes_expected(CONFIG, BF16_LAYER, 1).keys() | head
+    draft = {*MATRICES, *VECTORS, "fc", "context_norm", "norm", "embedding"}
+    assert asked == bytes_expected(CONFIG, BF16_LAYER, 1).keys() | head | draft
 
 
 def test_addresses_are_those_of_the_tensors() -> None:

@@ -53,8 +53,11 @@ __device__ __forceinline__ void accept(W& w) {
     w.template job<MuseStep::accept_argmax>([&] {
         const StepState& state = w.state();
         const double temperature = state.temperature;
-        write_parts<false>(w, 0, 1, [&](std::uint32_t row, std::uint32_t token, float logit) {
-            if (temperature == 0) return logit + 0.0f;
+        if (temperature == 0) {
+            write_parts<false, 32>(w, 0, 1, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; });
+            return;
+        }
+        write_parts<false, 2>(w, 0, 1, [&](std::uint32_t row, std::uint32_t token, float logit) {
             const double noise = gumbel(state.seed, state.position + state.depth[row] + 1, token);
             return static_cast<float>(static_cast<double>(logit) / temperature + noise);
         });

@@ -26,11 +26,10 @@ __device__ __forceinline__ bool is_best(const Candidate& own, Candidate& best) {
     return owner == sync::lane_id();
 }
 
-// Lane i gets the (i + 1)-th best of `score(i)` for i in [begin, end), i < count.
-template <class Score>
+// Lane i gets the (i + 1)-th best of `score(i)` for i in [begin, end), i < count. A lane has kEach scores at a time.
+template <std::uint32_t kEach, class Score>
 __device__ __forceinline__ Candidate best_of_part(std::uint32_t lane, std::uint32_t begin, std::uint32_t end,
                                                   std::uint32_t count, Score score) {
-    constexpr std::uint32_t kEach = 32;  // logits of a lane at a time
     Candidate list;
 #pragma unroll 1
     for (std::uint32_t first = begin + lane; first - lane < end; first += kEach * kLanes) {
@@ -72,8 +71,9 @@ __device__ __forceinline__ double sum_of_lanes(double value) {
     return value;
 }
 
-// All warps of all blocks: the parts of the rows from `first_row` on. `score(row, token of the model, logit)`.
-template <bool kSum, class W, class Score>
+// All warps of all blocks: the parts of the rows from `first_row` on. `score(row, token of the model, logit)`; where it
+// is long code, kEach is small.
+template <bool kSum, std::uint32_t kEach, class W, class Score>
 __device__ __forceinline__ void write_parts(const W& w, std::uint32_t first_row, std::uint32_t count, Score score) {
     const std::uint32_t of_rank = parts_of_rank(w.params), items = (kTokens - first_row) * of_rank;
     const std::uint32_t vocab = w.shape().vocab, first_token = w.rank * vocab;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void write_parts(const W& w, std::uint32_t first_row,
         const Share share = block_share(vocab, part, of_rank);
         const float* logits = w.params.rank[w.rank].logits + std::size_t{row} * vocab;
         const auto score_at = [&](std::uint32_t at) { return score(row, first_token + at, logits[at]); };
-        const Candidate best = best_of_part(w.lane, share.begin, share.end, count, score_at);
+        const Candidate best = best_of_part<kEach>(w.lane, share.begin, share.end, count, score_at);
         Part& to = w.params.parts[row * kParts + w.rank * of_rank + part];
         if (w.lane < kMaxTopK) {
             to.score[w.lane] = best.score;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void write_parts(const W& w, std::uint32_t first_row,
         if constexpr (kSum) {
             const double top = __shfl_sync(kAllLanes, best.score, 0);
             double sum = 0;
-#pragma unroll 4
+#pragma unroll 2
             for (std::uint32_t at = share.begin + w.lane; at < share.end; at += kLanes) {
                 sum += exp(static_cast<double>(score_at(at)) - top);
             }

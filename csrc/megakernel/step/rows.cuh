@@ -44,38 +44,39 @@ __device__ __forceinline__ void embed_rows(W& w) {
 inline constexpr std::uint32_t kKvDim = 64;
 
 // One warp: the path's keys of a head, read before one of them is written.
-__device__ __forceinline__ void keep_keys(std::uint32_t lane, std::uint16_t* rows, const StepState& state) {
+__device__ __forceinline__ void keep_keys(std::uint32_t lane, std::uint16_t* rows, std::uint32_t kept,
+                                          const std::uint32_t* path) {
     constexpr std::uint32_t kLoads = kKvDim * 2 / kLoadBytes, kEach = kTokens * kLoads / kLanes;
     uint4 words[kEach];
 #pragma unroll
     for (std::uint32_t i = 0; i < kEach; ++i) {
         const std::uint32_t at = i * kLanes + lane, row = at / kLoads;
-        if (row < state.kept) {
-            words[i] = *reinterpret_cast<const uint4*>(rows + state.path[row] * kKvDim + at % kLoads * 8);
+        if (row < kept) {
+            words[i] = *reinterpret_cast<const uint4*>(rows + path[row] * kKvDim + at % kLoads * 8);
         }
     }
     __syncwarp();
 #pragma unroll
     for (std::uint32_t i = 0; i < kEach; ++i) {
         const std::uint32_t at = i * kLanes + lane, row = at / kLoads;
-        if (row < state.kept) *reinterpret_cast<uint4*>(rows + row * kKvDim + at % kLoads * 8) = words[i];
+        if (row < kept) *reinterpret_cast<uint4*>(rows + row * kKvDim + at % kLoads * 8) = words[i];
     }
 }
 
 // One warp: the path's values of a head, which lie by dimension; a lane has dimensions of its own.
 __device__ __forceinline__ void keep_values(std::uint32_t lane, std::uint16_t* columns, std::uint32_t capacity,
-                                            const StepState& state) {
+                                            std::uint32_t kept, const std::uint32_t* path) {
 #pragma unroll 1
     for (std::uint32_t dim = lane; dim < kKvDim; dim += kLanes) {
         std::uint16_t* own = columns + std::size_t{dim} * capacity;
         std::uint16_t values[kTokens];
 #pragma unroll
         for (std::uint32_t row = 0; row < kTokens; ++row) {
-            if (row < state.kept) values[row] = own[state.path[row]];
+            if (row < kept) values[row] = own[path[row]];
         }
 #pragma unroll
         for (std::uint32_t row = 0; row < kTokens; ++row) {
-            if (row < state.kept) own[row] = values[row];
+            if (row < kept) own[row] = values[row];
         }
     }
 }
@@ -94,9 +95,10 @@ __device__ __forceinline__ void keep_rows(W& w) {
             const std::uint32_t head = item / 2 % s.kv_heads;
             const KvRows& cache = w.params.rank[w.rank].kv[item / 2 / s.kv_heads];
             if (item % 2 == 0) {
-                keep_keys(w.lane, cache.k + (std::size_t{head} * s.capacity + first) * kKvDim, state);
+                keep_keys(w.lane, cache.k + (std::size_t{head} * s.capacity + first) * kKvDim, kept, state.path);
             } else {
-                keep_values(w.lane, cache.v + std::size_t{head} * kKvDim * s.capacity + first, s.capacity, state);
+                keep_values(w.lane, cache.v + std::size_t{head} * kKvDim * s.capacity + first, s.capacity, kept,
+                            state.path);
             }
         }
     });

@@ -54,7 +54,7 @@ __device__ __forceinline__ void make_tree(W& w) {
     const std::uint32_t top_k = w.state().top_k;
     // Row 0 of a draft pass is the root's own.
     w.template job<MuseStep::tree_topk>([&] {
-        write_parts<true>(w, 1, top_k, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; });
+        write_parts<true, 32>(w, 1, top_k, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; });
     });
     if (!w.is_last_block()) return;
     w.template job<MuseStep::tree_merge>([&] { merge_parts<true>(w, 1, top_k); });
