@@ -304,6 +304,17 @@ def check_rest_of_cache(setup: Setup, layer: int, position: int) -> None:
     assert bool((v[:, others] == torch.tensor(ABSENT_VALUE).bfloat16().float()).all()), "a value was"
 
 
+def check_launch(setup: Setup, step: Step, build: str = "off") -> None:
+    """A layer's launch, from poisoned outputs and exchange, and all that it leaves."""
+    put(setup, step)
+    run(setup, [layer_request(step.layer)], build)
+    residual = residual_of(setup)
+    check_layer(setup, step, residual)
+    if step.layer + 1 < setup.config.num_hidden_layers:
+        check_projection(setup, step.layer + 1, step.position, residual, step.tree)
+        check_rest_of_cache(setup, step.layer + 1, step.position)
+
+
 def job_table() -> JobTable:
     return JobTable.built_in("muse_hopper")
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +13,6 @@ from torch import Tensor
 from musetrace.muse.attention import Projected
 from musetrace.muse.moe import select
 from musetrace.muse.reference import KvCache, Rounding, head_logits
-from musetrace.muse.speculative.tree import TokenTree
 from tests.gpu import layer_case
 from tests.gpu.layer_case import (
     CAPACITY,
@@ -25,6 +22,7 @@ from tests.gpu.layer_case import (
     Request,
     Setup,
     Step,
+    check_launch,
     layer_request,
     make_setup,
     put,
@@ -71,17 +69,6 @@ def setups(cuda: ModuleType) -> Iterator[Setups]:
     made.clear()
 
 
-def check_launch(setup: Setup, step: Step, build: str = "off") -> None:
-    """A layer's launch, from poisoned outputs and exchange, and all that it leaves."""
-    put(setup, step)
-    run(setup, [layer_request(step.layer)], build)
-    residual = residual_of(setup)
-    layer_case.check_layer(setup, step, residual)
-    if step.layer + 1 < setup.config.num_hidden_layers:
-        layer_case.check_projection(setup, step.layer + 1, step.position, residual, step.tree)
-        layer_case.check_rest_of_cache(setup, step.layer + 1, step.position)
-
-
 @pytest.mark.parametrize("layer", KINDS)
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_layer_equals_the_reference(setups: Setups, grid: tuple[int, int, str], layer: int) -> None:
@@ -96,32 +83,6 @@ def test_a_layer_equals_the_reference(setups: Setups, grid: tuple[int, int, str]
 def test_every_position(setups: Setups, grid: tuple[int, int, str], layer: int, position: int) -> None:
     setup = setups(*grid)
     check_launch(setup, random_step(setup.weights, layer, position, seed=200), build="register")
-
-
-@pytest.mark.parametrize("position", [0, 16, 37, 65, POSITION])
-@pytest.mark.parametrize("layer", KINDS)
-@pytest.mark.parametrize("grid", [(1, 132, "sumsq"), (2, 8, "gather"), (4, 33, "sumsq")])
-def test_rows_of_a_tree(setups: Setups, grid: tuple[int, int, str], layer: int, position: int) -> None:
-    """A row stands at its depth and sees its ancestors; row 15 of the second tree is a child of the root."""
-    setup = setups(*grid)
-    rng = np.random.default_rng(position)
-    parents = [-1, *(int(rng.integers(node)) for node in range(1, TOKENS))]
-    for tree in (parents, [-1, 0, 1, 1, 2, 2, 4, 6, 7, 3, 9, 5, 8, 12, 13, 0]):
-        check_launch(setup, random_step(setup.weights, layer, position, 210, token_tree(tree)), "register")
-
-
-def test_a_tree_that_is_a_chain_is_a_chain(setups: Setups) -> None:
-    setup = setups(2, 66, "sumsq")
-    for layer in KINDS:
-        chain = random_step(setup.weights, layer, POSITION, seed=220)
-        check_launch(setup, chain)
-        expected = layer_case.output_digests(setup, layer)
-        check_launch(setup, replace(chain, tree=token_tree(list(range(-1, TOKENS - 1)))))
-        assert layer_case.output_digests(setup, layer) == expected
-
-
-def token_tree(parents: list[int]) -> TokenTree:
-    return TokenTree(np.arange(TOKENS), np.array(parents))
 
 
 def test_the_window_cuts(setups: Setups) -> None:
