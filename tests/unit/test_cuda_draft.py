@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ SLICE = preset("muse-spark-open-tp8-slice")
 every_tp = pytest.mark.parametrize("tp", [1, 2, 4])
 
 
-def bits(tensor: Tensor) -> np.ndarray:  # type: ignore[type-arg]
+def bits(tensor: Tensor) -> np.ndarray:
     return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
 
 
@@ -87,7 +88,7 @@ def test_bytes_are_those_of_the_tensors(tp: int) -> None:
 # How work is dealt
 
 
-def dealt(tp: int, blocks: int) -> tuple[dict[str, int], list[dict[str, object]]]:
+def dealt(tp: int, blocks: int) -> tuple[dict[str, int], list[dict[str, Any]]]:
     shapes = shape_of(MINI, tp, blocks, 512, 8), draft_shape_of(DRAFT, tp)
     plan = _core.megakernel.draft_plan(*shapes)
     return plan, [_core.megakernel.draft_shares(*shapes, block) for block in range(blocks)]
@@ -106,8 +107,8 @@ def test_every_tile_of_every_slice_has_one_block(tp: int, blocks: int) -> None:
     for name, count in rows.items():
         done = np.zeros((plan["slices"], count // _core.megakernel.TILE_ROWS), dtype=int)
         for share in shares:
-            begin, end = share[name]["tiles"]  # type: ignore[index]
-            done[share[name]["slice"], begin:end] += 1  # type: ignore[index]
+            begin, end = share[name]["tiles"]
+            done[share[name]["slice"], begin:end] += 1
         assert (done == 1).all(), name
 
 
@@ -116,7 +117,7 @@ def test_every_unit_of_the_residual_stream_has_one_block(tp: int, blocks: int) -
     plan, shares = dealt(tp, blocks)
     done = np.zeros(DRAFT.hidden_size // _core.megakernel.UNIT_ROWS, dtype=int)
     for block, share in enumerate(shares):
-        begin, end = share["units"]  # type: ignore[misc]
+        begin, end = share["units"]
         done[begin:end] += 1
         assert (begin < end) == (block < plan["dense_blocks"])
     assert (done == 1).all()
