@@ -64,7 +64,7 @@ enum class DraftKind : std::uint8_t { kContext, kLayer };
 
 struct DraftParams {
     DraftSizes shape;
-    std::uint32_t ranks;       // that run here, each on shape.blocks blocks
+    std::uint32_t ranks;  // that run here, each on shape.blocks blocks
     DraftPlan plan;
     DraftExchange exchange;
     DraftKind kind;
