@@ -126,8 +126,8 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
     step.add_argument(
         "--guesses",
         choices=("tree", "chain"),
-        help="what a step verifies of the draft's guesses: a tree of 15 (default on the CPU), or one for each "
-        "of 15 positions; a GPU runs whole steps where this is given",
+        help="what a step verifies of the draft's guesses: a tree of 15 (default on the CPU), or one for "
+        "each of 15 positions; a GPU runs whole steps where this is given",
     )
     for launches, text in (
         ("eager", "one launch after the other, each drained at its end (default for a whole model)"),
