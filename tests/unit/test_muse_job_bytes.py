@@ -220,6 +220,7 @@ def test_what_is_not_known_is_said_to_be_so() -> None:
             assert set(one.jobs) | set(one.unknown) <= jobs
 
 
+@pytest.mark.usefixtures("one_torch_thread")
 def test_a_draft_pass_loads_each_matrix_of_its_rank_once() -> None:
     draft, tp = draft_of(MINI), 2
     share = shard_draft(synthesize_draft(draft, 1), MINI, 1, tp)
