@@ -185,7 +185,7 @@ def _steps_of(
         steps = made(engine, context, seed)
         return (lambda step: [0] * steps.step(step)), []
     if engine.steps is not None:
-        generation = Generation(engine, prompt.tolist(), 1)
+        generation = Generation(engine, prompt.tolist())
         return generation.step, [generation.first_token]
     # A pass takes 16 tokens.
     decoder = Decoder(engine, prompt[len(prompt) % TOKENS :])

@@ -37,7 +37,7 @@ class Generation:
     Args:
         engine: what runs the steps; one generation at a time.
         prompt: token ids, at least one.
-        max_new_tokens: how many tokens :meth:`tokens` makes.
+        max_new_tokens: how many tokens :meth:`tokens` makes; :meth:`step` goes on for as long as it is called.
         sampling: None for greedy tokens.
 
     Raises:
@@ -46,7 +46,11 @@ class Generation:
     """
 
     def __init__(
-        self, engine: Decodes, prompt: Sequence[int], max_new_tokens: int, sampling: Sampling | None = None
+        self,
+        engine: Decodes,
+        prompt: Sequence[int],
+        max_new_tokens: int = 1,
+        sampling: Sampling | None = None,
     ) -> None:
         self._engine, self._most = engine, max_new_tokens
         self._prompt = checked_prompt(engine.config, prompt)
