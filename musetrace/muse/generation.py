@@ -37,7 +37,7 @@ class Generation:
     Args:
         engine: what runs the steps; one generation at a time.
         prompt: token ids, at least one.
-        max_new_tokens: how many tokens :meth:`tokens` makes; :meth:`step` goes on for as long as it is called.
+        max_new_tokens: how many tokens :meth:`tokens` makes; :meth:`step` goes on without an end.
         sampling: None for greedy tokens.
 
     Raises:

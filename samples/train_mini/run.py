@@ -43,6 +43,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-o", "--output", default="mini-weights", help="folder for the weights")
     parser.add_argument("--steps", type=int, default=3000, help="of the target (default 3000)")
     parser.add_argument("--draft-steps", type=int, default=4000, help="of the draft (default 4000)")
+    parser.add_argument("--seconds", type=float, default=240, help="at most, for each model (default 240)")
     parser.add_argument("--batch", type=int, default=48, help="texts in a step (default 48)")
     parser.add_argument("--positions", type=int, default=256, help="tokens of a text (default 256)")
     parser.add_argument("--blocks", type=int, default=12, help="draft blocks in a text (default 12)")
@@ -66,12 +67,31 @@ class Batches:
             yield self._tokens[(starts + torch.arange(positions)).to(self._tokens.device)]
 
 
-def schedule(step: int, steps: int) -> float:
+class Course:
+    """How far a training has come: by its steps or by its time, whichever is further."""
+
+    def __init__(self, steps: int, seconds: float) -> None:
+        self._steps, self._seconds, self._begin = steps, seconds, time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since its begin."""
+        return time.monotonic() - self._begin
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        """Steps, each with the share of the training that lies before it; the last one is the last."""
+        for step in range(self._steps):
+            done = max(step / self._steps, self.seconds / self._seconds)
+            if done >= 1:
+                return
+            yield step, done
+
+
+def rate_at(done: float) -> float:
     """The share of the learning rate: a short rise, then half a cosine down to a twentieth."""
-    rise = max(1, int(steps * _WARM_UP))
-    if step < rise:
-        return (step + 1) / rise
-    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
+    if done < _WARM_UP:
+        return (done + 0.001) / (_WARM_UP + 0.001)
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP)))
 
 
 def optimiser(model: nn.Module, rate: float) -> torch.optim.AdamW:
@@ -103,23 +123,22 @@ def next_token_loss(target: Target, ids: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
 
-def train_target(target: Target, batches: Batches, held_out: Tensor, steps: int, device: str) -> None:
+def train_target(target: Target, batches: Batches, held_out: Tensor, course: Course, device: str) -> None:
     """The target on the text; prints what it has learned."""
-    rate, begin = 2e-3, time.monotonic()
+    rate = 2e-3
     adam = optimiser(target, rate)
-    for step, ids in zip(range(steps), batches, strict=False):
-        target.quantise = step >= steps * (1 - _QUANTISED)
+    for (step, done), ids in zip(course, batches, strict=False):
+        target.quantise = done >= 1 - _QUANTISED
         with half_precision(device):
             loss = next_token_loss(target, ids)
-        descend(target, adam, rate * schedule(step, steps), loss)
-        if step % 100 == 0 or step == steps - 1:
-            target.eval()
-            with torch.no_grad(), half_precision(device):
-                unseen = next_token_loss(target, held_out)
-            target.train()
-            seconds = time.monotonic() - begin
-            print(f"target {step:5} loss {loss:.3f}, unseen text {unseen:.3f}, {seconds:.0f} s", flush=True)
+        descend(target, adam, rate * rate_at(done), loss)
+        if step % 100 == 0:
+            print(f"target {step:5} loss {loss:.3f}, {course.seconds:.0f} s", flush=True)
+    target.quantise = True
     target.eval().requires_grad_(False)
+    with torch.no_grad(), half_precision(device):
+        unseen = next_token_loss(target, held_out)
+    print(f"target   end loss {loss:.3f}, unseen text {unseen:.3f}, {course.seconds:.0f} s", flush=True)
 
 
 def draft_loss(draft: Draft, target: Target, ids: Tensor, blocks: int) -> tuple[Tensor, Tensor]:
@@ -144,17 +163,19 @@ def draft_loss(draft: Draft, target: Target, ids: Tensor, blocks: int) -> tuple[
     return (losses * near).mean(), right
 
 
-def train_draft(draft: Draft, target: Target, batches: Batches, steps: int, blocks: int, device: str) -> None:
+def train_draft(
+    draft: Draft, target: Target, batches: Batches, course: Course, blocks: int, device: str
+) -> None:
     """The draft on what the target says; prints how many guesses in a row are right."""
-    rate, begin = 1.5e-3, time.monotonic()
+    rate = 1.5e-3
     adam = optimiser(draft, rate)
-    for step, ids in zip(range(steps), batches, strict=False):
+    for (step, done), ids in zip(course, batches, strict=False):
         with half_precision(device):
             loss, right = draft_loss(draft, target, ids, blocks)
-        descend(draft, adam, rate * schedule(step, steps), loss)
-        if step % 100 == 0 or step == steps - 1:
-            seconds = time.monotonic() - begin
-            print(f"draft  {step:5} loss {loss:.3f}, right in a row {right:.2f}, {seconds:.0f} s", flush=True)
+        descend(draft, adam, rate * rate_at(done), loss)
+        if step % 100 == 0:
+            print(f"draft  {step:5} loss {loss:.3f}, {right:.2f} right in a row", flush=True)
+    print(f"draft    end loss {loss:.3f}, {right:.2f} right in a row, {course.seconds:.0f} s", flush=True)
     draft.eval()
 
 
@@ -188,13 +209,12 @@ def train(told: argparse.Namespace, config: MuseConfig, draft_config: DraftConfi
     tokens, held_out = tokens[:-kept_back].to(told.device), tokens[-kept_back:].to(told.device)
     held_out = held_out[: len(held_out) // told.positions * told.positions].unflatten(0, (-1, told.positions))
     target = Target(config).to(told.device)
-    train_target(
-        target, Batches(tokens, told.batch, told.positions, 1), held_out[:32], told.steps, told.device
-    )
+    batches = Batches(tokens, told.batch, told.positions, 1)
+    train_target(target, batches, held_out[:32], Course(told.steps, told.seconds), told.device)
     write_model(folder, target.exported())
     draft = Draft(draft_config).to(told.device)
     batches = Batches(tokens, max(1, told.batch // 2), told.positions, 2)
-    train_draft(draft, target, batches, told.draft_steps, told.blocks, told.device)
+    train_draft(draft, target, batches, Course(told.draft_steps, told.seconds), told.blocks, told.device)
     write_draft(folder / "draft", draft.exported())
     document = {"prompt": PROMPT, "steps": told.steps, "draft_steps": told.draft_steps}
     (folder / "training.json").write_text(json.dumps(document), encoding="utf-8")
