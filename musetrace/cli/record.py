@@ -27,7 +27,7 @@ from musetrace.wording.numbers import count
 _SEPARATOR = "--"
 # What the built-in step does when nothing is said; None leaves it to the device and the model.
 # A COMMAND takes none of these options.
-_STEP_DEFAULTS: dict[str, str | int | None] = {
+_STEP_DEFAULTS: dict[str, str | int | float | None] = {
     "device": "auto",
     "model": "mini",
     "steps": 20,
@@ -41,6 +41,7 @@ _STEP_DEFAULTS: dict[str, str | int | None] = {
     "guesses": None,
     "weights": None,
     "prompt": None,
+    "temperature": None,
 }
 _NUMBERS = (
     ("steps", "decode steps (default 20)"),
@@ -117,6 +118,12 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--prompt",
         metavar="TEXT",
         help="what to go on from, where a tokenizer is beside the weights (samples/train_mini makes both)",
+    )
+    step.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="draw tokens at this temperature, by --seed (default: the most probable ones); CPU",
     )
     step.add_argument(
         "--stop4",

@@ -23,6 +23,7 @@ from musetrace.muse.generation import Generation
 from musetrace.muse.opening import default_capacity
 from musetrace.muse.prompt import Prompt
 from musetrace.muse.slice_steps import SliceSteps, SliceWholeSteps
+from musetrace.muse.speculative.sampling import Sampling
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
@@ -35,7 +36,8 @@ class DecodeOptions:
     ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4``, ``launches`` and ``guesses``
     are as in ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies
     (4096). ``weights`` is a folder as ``EngineOptions.checkpoint`` has it; where a tokenizer is in it, the
-    steps decode text behind ``prompt``.
+    steps decode text behind ``prompt``. ``temperature`` draws tokens, by ``seed``; None for the most probable
+    ones; CPU.
     """
 
     device: str = "auto"
@@ -51,6 +53,7 @@ class DecodeOptions:
     guesses: str | None = None
     weights: str | None = None
     prompt: str | None = None
+    temperature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ def record_decode(
     config = preset(options.model)
     context = checked_context(config, options.context)
     prompt = Prompt.of(config, options.weights, options.prompt, options.seed)
+    sampling = None if options.temperature is None else Sampling(options.temperature, abs(options.seed))
     engine = Engine(
         config,
         device=options.device,
@@ -150,7 +154,9 @@ def record_decode(
         checkpoint=options.weights,
     )
     engine.attach(recorder, context if config.slice_tp is not None else None)
-    run_step, made = _steps_of(engine, context, prompt.ids, options.seed)
+    if sampling is not None and engine.steps is None:
+        raise UsageError("--temperature is for whole steps on the CPU; leave it out, or use --device cpu")
+    run_step, made = _steps_of(engine, context, prompt.ids, options.seed, sampling)
     progress(0, options.steps)
     first = len(made)
     for step in range(options.steps):
@@ -177,7 +183,7 @@ def checked_context(config: MuseConfig, context: int | None) -> int:
 
 
 def _steps_of(
-    engine: Engine, context: int, prompt: npt.NDArray[np.int64], seed: int
+    engine: Engine, context: int, prompt: npt.NDArray[np.int64], seed: int, sampling: Sampling | None
 ) -> tuple[Callable[[int], list[int]], list[int]]:
     """What runs a step and gives the tokens that it decoded, and those that are known before the first."""
     if engine.config.slice_tp is not None:
@@ -185,7 +191,7 @@ def _steps_of(
         steps = made(engine, context, seed)
         return (lambda step: [0] * steps.step(step)), []
     if engine.steps is not None:
-        generation = Generation(engine, prompt.tolist())
+        generation = Generation(engine, prompt.tolist(), sampling=sampling)
         return generation.step, [generation.first_token]
     # A pass takes 16 tokens.
     decoder = Decoder(engine, prompt[len(prompt) % TOKENS :])

@@ -128,6 +128,7 @@ def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path)
         ({"layers": 2}, "layers 2 is for the GPU"),
         ({"launches": "graph"}, "launches graph is for the GPU"),
         ({"stop4": "sumsq"}, "stop4 sumsq is for the GPU"),
+        ({"temperature": 0.0}, "temperature must be above 0, not 0.0"),
         ({"guesses": "bush"}, "guesses is tree or chain, not 'bush'"),
         ({"stop4": "half"}, "stop4 is sumsq or gather, not 'half'"),
         ({"context": 64}, "--context is for a slice"),
@@ -155,6 +156,12 @@ def test_weights_with_a_tokenizer_decode_text(tmp_path: Path) -> None:
     with musetrace.record(tmp_path / "run") as recorder:
         decoded = record_decode(recorder, options, lambda done, of: None)
     assert (decoded.prompt, decoded.text is None) == ("the end of the world", False)
+    drawn = []
+    for run in ("a", "b"):
+        with musetrace.record(tmp_path / run) as other:
+            told = replace(options, temperature=1.0, seed=4)
+            drawn.append(record_decode(other, told, lambda done, of: None).text)
+    assert drawn[0] == drawn[1] != decoded.text
     assert decoded.tokens == musetrace.open(tmp_path / "run").steps(0).column("tokens").to_numpy().sum()
     assert musetrace.open(tmp_path / "run").manifest["model"]["weights"] == "checkpoint"
     for changed, message in (

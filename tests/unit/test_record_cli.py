@@ -54,6 +54,7 @@ class FakeOptions:
     guesses: str | None = None
     weights: str | None = None
     prompt: str | None = None
+    temperature: float | None = None
 
 
 @pytest.fixture
@@ -109,8 +110,9 @@ def test_what_the_gpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None
 
 
 def test_what_the_cpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None:
-    assert main(["record", "-o", str(tmp_path / "run"), "--device", "cpu", "--guesses", "chain"]) == 0
-    assert decode == [FakeOptions("cpu", "mini", 20, None, None, 0, guesses="chain")]
+    words = ["--device", "cpu", "--guesses", "chain", "--temperature", "0.7"]
+    assert main(["record", "-o", str(tmp_path / "run"), *words]) == 0
+    assert decode == [FakeOptions("cpu", "mini", 20, None, None, 0, guesses="chain", temperature=0.7)]
 
 
 def test_what_was_decoded_is_said(
