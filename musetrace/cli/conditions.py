@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow.compute as pc
+
 from musetrace.cli.clock_lines import clock_text
 from musetrace.cli.output import Screen
 from musetrace.cli.text import fit, labelled_lines, wrap
@@ -62,7 +64,30 @@ def stamped_by(run: Run, screen: Screen) -> list[tuple[str, str]]:
         ("clock", clock_text(run.manifest.get("clock"), screen)),
         *([("clocks", described(clocks, screen))] if clocks else []),
         ("run", extent_text(run)),
+        *([("decoded", decoded)] if (decoded := decoded_text(run)) else []),
     ]
+
+
+def decoded_text(run: Run) -> str:
+    """Tokens that the steps decoded, a step and a second; empty for a run that decodes none.
+
+    All ranks work on the same tokens: those of the first one are counted. A second is one within steps, by
+    the host's clock.
+    """
+    if not run.ranks:
+        return ""
+    steps = run.steps(run.ranks[0])
+    tokens = int(pc.sum(steps["tokens"]).as_py() or 0)
+    if not tokens:
+        return ""
+    lengths = [
+        row["host_end_ns"] - row["host_begin_ns"]
+        for row in steps.select(["host_begin_ns", "host_end_ns"]).to_pylist()
+        if row["host_end_ns"] > row["host_begin_ns"] > 0
+    ]
+    whole = len(lengths) == steps.num_rows
+    speed = f", {tokens / sum(lengths) * 1e9:,.1f} a second of steps by the host's clock" if whole else ""
+    return f"{_many(tokens, 'token')}, {tokens / steps.num_rows:.2f} a step{speed}"
 
 
 def extent_text(run: Run) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from musetrace.cli import main
 from musetrace.cli.check import check
+from musetrace.cli.conditions import decoded_text
 from musetrace.store import open_run
 from musetrace.store.losses import COUNTED
 from tests.builders import JournalBuilder, build_run_from_text, small_table
@@ -125,3 +128,15 @@ def test_check_of_a_killed_recording_is_incomplete_with_a_sound_index(tmp_path: 
     run = build_run_from_text(tmp_path / "run", SPAN.format(1000, 1400), end=False)
     told = document(capsys, "check", run, code=3)
     assert (told["verdict"], told["index_sound"]) == ("incomplete", True)
+
+
+def test_what_the_steps_decoded_is_said_once_for_all_ranks() -> None:
+    def run(tokens: list[int], begin: list[int], end: list[int]) -> SimpleNamespace:
+        table = pa.table({"tokens": tokens, "host_begin_ns": begin, "host_end_ns": end})
+        return SimpleNamespace(ranks=[0, 1], steps=lambda rank: table)
+
+    # 9 tokens in 2 ms and 4 ms.
+    told = decoded_text(run([4, 5], [10, 3_000_000], [2_000_010, 7_000_000]))  # type: ignore[arg-type]
+    assert told == "9 tokens, 4.50 a step, 1,500.0 a second of steps by the host's clock"
+    assert decoded_text(run([1, 0], [0, 5], [9, 8])) == "1 token, 0.50 a step"  # type: ignore[arg-type]
+    assert decoded_text(run([0, 0], [1, 5], [2, 8])) == ""  # type: ignore[arg-type]
