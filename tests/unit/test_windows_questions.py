@@ -18,7 +18,7 @@ from musetrace.analysis.windows.search import BEFORE_ALL, Hit, Search, search
 from musetrace.analysis.windows.window import View
 from tests.unit import windows_oracle as oracle
 from tests.unit.analysis_oracle import percentile
-from tests.unit.fake_run import UNKNOWN_JOB, Span
+from tests.unit.fake_run import UNKNOWN_JOB, Launch, Span
 from tests.unit.test_windows import COMPUTE, SEND, WAIT, run_of, timeline_of, views
 from tests.unit.windows_oracle import Shown, TimelineRun
 
@@ -182,6 +182,26 @@ def test_work_is_found_before_what_loads_and_waits_under_it() -> None:
     assert found.job == SEND  # began last of those that work
     assert [span_at(timeline, rows, 0, strip, 30).job for strip in range(4)] == [0, COMPUTE, SEND, WAIT]  # type: ignore[union-attr]
     assert span_at(timeline, rows, 0, 1, 55) is None
+
+
+class SameTimes(TimelineRun):
+    """All ranks begin their step at one time."""
+
+    def base_ns(self, rank: int, step: int) -> int:
+        return super().base_ns(0, step)
+
+
+def test_hits_of_one_time_are_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = [Launch(rank, 0, 0, 0, "sliding", 0, 20, 1) for rank in range(3)]
+    spans = [Span(rank, 0, 0, 0, COMPUTE, 5, 2) for rank in range(3) for _ in range(2)]
+    run = SameTimes(launches, spans, 1, (0, 1, 2))
+    timeline, rows = timeline_of(run), block_rows(run, run.ranks)
+    monkeypatch.setattr(searches, "MOST_HITS", 1)
+    told, after = list[tuple[int, int]](), BEFORE_ALL
+    while hits := search(timeline, rows, (0, 20, 0, 3), Search(), after).hits:
+        after = hits[0].at
+        told.append((after.rank, after.id))
+    assert told == [(rank, span) for rank in range(3) for span in range(2)]
 
 
 def test_hits_compare_in_the_order_in_which_they_are_told() -> None:
