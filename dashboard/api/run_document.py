@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from musetrace.analysis import tick_ns
-from musetrace.analysis.gaps.stops import stop_jobs
+from musetrace.analysis.gaps.stops import stop_jobs, stop_number
 from musetrace.analysis.spans.rows import op_and_kind
 from musetrace.analysis.windows import window
 from musetrace.analysis.windows.job_strips import STRIPS
@@ -72,8 +72,7 @@ def _ops(of: RunTimeline) -> list[dict[str, str]]:
 
 def _jobs(of: RunTimeline) -> list[dict[str, Any]]:
     table = of.run.job_table
-    numbers = {op: number for number, op in enumerate(stop_jobs(table), start=1)}
-    stops = {wait: numbers[op] for op, (wait, _) in stop_jobs(table).items()}
+    stops = {wait: stop_number(op) for op, (wait, _) in stop_jobs(table).items()}
     found = []
     for number in [*range(len(table.jobs)), *_unknown_jobs(of)]:
         job = table.jobs[number] if number < len(table.jobs) else None

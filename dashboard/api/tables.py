@@ -14,7 +14,7 @@ from flask import Blueprint, Response, abort, request
 from musetrace import analysis
 from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.analysis.gaps.one_stop import arrival_histogram, block_arrivals
-from musetrace.analysis.gaps.stops import stop_jobs
+from musetrace.analysis.gaps.stops import first_stop
 from musetrace.analysis.paths.launch_sample import MOST_SPANS
 from musetrace.analysis.timeline.one_step import launches_of_step, typical_step
 from musetrace.dashboard.address import parse_query, run_index
@@ -102,8 +102,8 @@ def _what_if(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Ta
 
 def _of_stop(function: Callable[..., pa.Table]) -> Question:
     def ask(run: Any, scope: ScopeArguments, query: Mapping[str, str]) -> pa.Table:
-        first = next(iter(stop_jobs(run.job_table)), "")
-        return function(run, stop=query.get("stop", first), **scope)
+        stop = query.get("stop", first_stop(run.job_table) or "")
+        return function(run, stop=stop, **scope)
 
     return ask
 

@@ -171,10 +171,12 @@ def _mark_stops(
 ) -> None:
     """A number above the rows and a line down to the stop's row, where its wait typically ends."""
     last_on_level = [span_us[0] - span_us[1]] * 2
-    for number, op in enumerate(stops, start=1):
-        row = next((row for row in rows if row.op == op), None)
-        waits = [bar.values["end_p50_ns"] for bar in row.bars if bar.values["kind"] == "wait"] if row else []
-        if row is None or not waits:
+    row_of = {row.op: row for row in rows}
+    # Stops of other kinds of launch do not count.
+    for number, op in enumerate([op for op in stops if op in row_of], start=1):
+        row = row_of[op]
+        waits = [bar.values["end_p50_ns"] for bar in row.bars if bar.values["kind"] == "wait"]
+        if not waits:
             continue
         x, top_px = min(waits) / US, rows[0].top_px
         level = int(x - last_on_level[0] < _MARK_SHARE * (span_us[1] - span_us[0]))

@@ -78,12 +78,13 @@ def coarse_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Names that want to be more than text, wherever a run has names."""
     table = JobTable.built_in()
-    ops = list(dict.fromkeys(job.op for job in table.jobs))
+    # What the run has comes first, and so has the worst names.
+    in_order = sorted(table.jobs, key=lambda job: job.name not in LAYER)
+    ops = list(dict.fromkeys(job.op for job in in_order))
+    suffix = {job.name: HOSTILE[place % len(HOSTILE)] for place, job in enumerate(in_order)}
     jobs = tuple(
-        dataclasses.replace(
-            job, name=f"{job.name} {HOSTILE[index % len(HOSTILE)]}", op=hostile_op(ops, job.op)
-        )
-        for index, job in enumerate(table.jobs)
+        dataclasses.replace(job, name=f"{job.name} {suffix[job.name]}", op=hostile_op(ops, job.op))
+        for job in table.jobs
     )
     schedule = {
         job.name: LAYER[old.name] for job, old in zip(jobs, table.jobs, strict=True) if old.name in LAYER

@@ -121,7 +121,7 @@ def hostile_stop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_hostile_names_are_shown_literally_in_all_three(site: Site, hostile_stop: Path) -> None:
     for where, shown_in, name in (
-        ("overlap", "#view", HOSTILE[2]),
+        ("overlap", "#view", HOSTILE[0]),
         ("stops", "#stops-grid", HOSTILE[0]),
         ("launches", "#edges-grid", HOSTILE[0]),
     ):

@@ -151,7 +151,7 @@ OP_OUTPUT = "..op-graph.figure...op-note.children...op-files.children.."
 
 def op_inputs(kind: object, rank: object, step: object, theme: object) -> list[dict[str, Any]]:
     """The inputs of the op timeline's callback."""
-    fields = {"kind": kind, "rank": rank, "step": step}
+    fields = {"kind": kind, "rank": rank, "step": step, "beside": ""}
     return [
         {"id": "run", "property": "data", "value": {"index": 0, "version": 0}},
         *({"id": field(name), "property": "value", "value": value} for name, value in fields.items()),

@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, html, no_update
 
-from musetrace.analysis.gaps.stops import stop_jobs
+from musetrace.analysis.gaps.stops import first_stop, stop_jobs
 from musetrace.dashboard import ids
 from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
@@ -41,7 +41,7 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
     choices = runs.kept(ref, ScopeChoices, ScopeChoices)
     names = list(stop_jobs(runs.run(ref).job_table))
     scope = choices.settle(query)
-    first = names[0] if names else NONE
+    first = first_stop(runs.run(ref).job_table) or NONE
     stop = query[STOP] if query.get(STOP) in names else first
     fields = {"kind": scope.kind, "step": scope.step, STOP: stop}
     default = choices.default

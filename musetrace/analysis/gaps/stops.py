@@ -67,6 +67,18 @@ def stop_jobs(table: JobTable) -> dict[str, tuple[int, int | None]]:
     }
 
 
+def stop_number(op: str) -> int | None:
+    """The number that a stop goes by, 3 for ``stop3``; None for one without."""
+    digits = op[len(op.rstrip("0123456789")) :]
+    return int(digits) if digits else None
+
+
+def first_stop(table: JobTable) -> str | None:
+    """The first stop that goes by a number, or else the first; None without any."""
+    stops = list(stop_jobs(table))
+    return next((op for op in stops if stop_number(op) is not None), stops[0] if stops else None)
+
+
 # Of the launches that were judged, by stop and rank.
 _JUDGED, _LAST, _TIED = range(3)
 
