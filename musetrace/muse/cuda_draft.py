@@ -13,15 +13,15 @@ from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_weights import addresses, rope_table
 from musetrace.muse.device import draft_shape_of
 from musetrace.muse.draft.config import DraftConfig
+from musetrace.muse.draft.job_bytes import IN_FLIGHT_BYTES
 from musetrace.muse.draft.sharding import RankDraftLayer, shard_draft
 from musetrace.muse.draft.weights import DraftWeights
 from musetrace.muse.packing import pack_bf16
-from musetrace.muse.packing_layout import MAX_STAGE_K, StageLayout
+from musetrace.muse.packing_layout import StageLayout, padded_width
 
 MATRICES = ("qkv", "o", "gate_up", "down")
 VECTORS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
-# What gives a stream on an H200 all its bandwidth.
-IN_FLIGHT_BYTES = 49_152
+GPU = torch.device("cuda")
 
 
 class RankDrafts(Protocol):
@@ -140,6 +140,7 @@ def add_draft(
     capacity: int,
     weights: RankDrafts,
     in_flight_bytes: int = IN_FLIGHT_BYTES,
+    gpu: torch.device = GPU,
 ) -> list[Tensor]:
     """Give the compiled device (``MuseDevice``) a draft with all of its weights.
 
@@ -155,7 +156,6 @@ def add_draft(
         ValueError: the device cannot run a draft of these sizes; the message says why.
     """
     device.add_draft(draft_shape_of(draft, tp), in_flight_bytes)
-    gpu = torch.device("cuda")
     kept = [rope_table(draft, capacity, gpu)]
     device.set_draft_rope(kept[0].data_ptr())
     for rank in range(device.ranks):
@@ -185,11 +185,6 @@ def pack_matrix(matrix: Tensor, gpu: torch.device) -> Tensor:
     """Pack a bf16 matrix [rows, K] and copy it to the GPU, uint8."""
     bits = matrix.contiguous().view(torch.int16).numpy().view(np.uint16)
     return torch.from_numpy(pack_bf16(bits)).to(gpu)
-
-
-def padded_width(columns: int) -> int:
-    """K of the packed ``fc``: whole stages, the last filled with zero columns."""
-    return columns if columns < MAX_STAGE_K else -(-columns // MAX_STAGE_K) * MAX_STAGE_K
 
 
 def padded_columns(matrix: Tensor) -> Tensor:

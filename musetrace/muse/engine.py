@@ -99,7 +99,7 @@ class Engine:
             stop4=str(self._facts.build.get("stop4", "gather")),
             position=position,
             pool=self._facts.model.get("expert_pool"),
-            draft=None if self.steps is None or packed else self.steps.draft,
+            draft=None if self.steps is None else self.steps.draft,
         ).launches()
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class ModelBytes:
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; the CPU gathers.
         position: of the first token in every step; None where steps differ.
         pool: experts that the router draws from as if at random; None for a router that is not like that.
-        draft: of whole steps on the CPU; None for verify passes alone.
+        draft: of whole steps; None for verify passes alone.
     """
 
     config: MuseConfig
@@ -82,7 +82,11 @@ class ModelBytes:
                 found[same] = LaunchBytes(
                     one.kind, (*(found[same].layers or ()), layer), one.jobs, one.unknown
                 )
-        guessing = () if self.draft is None else DraftBytes(self.draft, self.config, self.tp).launches()
+        guessing: tuple[LaunchBytes, ...] = ()
+        if self.draft is not None:
+            head_late = self._late(IN_FLIGHT_BYTES, StageLayout("bf16", *self._lm_head).stage_bytes)
+            blocks = self.blocks if self.packed else None
+            guessing = DraftBytes(self.draft, self.config, self.tp, blocks, head_late).launches()
         return (*guessing, entry, *found, head)
 
     def layer(self, layer: int) -> LaunchBytes:

@@ -92,3 +92,8 @@ class StageLayout:
     def stage_offset(self, row_block: int, k_stage: int) -> int:
         """Byte offset of a stage."""
         return (row_block * self.k_stages + k_stage) * self.stage_bytes
+
+
+def padded_width(columns: int) -> int:
+    """K of a packed matrix of so many columns: whole stages, the last filled with zero columns."""
+    return columns if columns < MAX_STAGE_K else -(-columns // MAX_STAGE_K) * MAX_STAGE_K

@@ -22,7 +22,6 @@ from musetrace.muse.cuda_draft import (
     WholeDraft,
     draft_bytes,
     padded_columns,
-    padded_width,
     random_embedding,
 )
 from musetrace.muse.cuda_tables import step_table, table_of_report
@@ -32,6 +31,7 @@ from musetrace.muse.draft.sharding import shard_draft
 from musetrace.muse.draft.weights import synthesize_draft
 from musetrace.muse.launch_plan import gpu_step_plan, step_plan
 from musetrace.muse.packing import unpack_bf16
+from musetrace.muse.packing_layout import padded_width
 from musetrace.muse.speculative.tree import TokenTree
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import musetrace
 from musetrace import _core
 from musetrace.job_bytes import JobBytes, RunBytes
 from musetrace.job_table import JobTable
 from musetrace.muse import MuseConfig, preset
+from musetrace.muse.cuda_draft import RandomDraft, random_embedding
+from musetrace.muse.cuda_tables import step_table
 from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.device import shape_of
 from musetrace.muse.draft.config import draft_of
@@ -244,6 +247,35 @@ def test_a_draft_pass_loads_each_matrix_of_its_rank_once() -> None:
     assert "qkv_load" not in last.jobs
     jobs = {job.name for job in JobTable.built_in("muse_layer").jobs}
     assert all(set(one.jobs) | set(one.unknown) <= jobs for one in of.values())
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_on_a_gpu_a_draft_pass_loads_what_is_packed(tp: int) -> None:
+    draft = draft_of(MINI)
+    source = RandomDraft(draft, tp, 0, random_embedding(MINI, 0, torch.device("cpu")))
+    layer, fc = source.layer(0, 0), source.outer(0)["fc"]
+    of = ModelBytes(MINI, tp, 8, 3, packed=True, draft=draft).launches()
+    context, first, last, head = of[:4]
+    assert [one.kind for one in of[:4]] == ["draft_context", "draft_layer", "draft_layer", "draft_head"]
+    assert (first.layers, last.layers) == ((0, 1, 2, 3), (4,))
+    assert context.jobs["fc_load"].expected == fc.nbytes
+    loads = {
+        "draft.qkv_load": "qkv",
+        "draft.o_proj_load": "o",
+        "gate_up_load": "gate_up",
+        "down_load": "down",
+    }
+    for job, matrix in loads.items():
+        assert first.jobs[job].expected == layer[matrix].nbytes
+        # As the loader has it: 48 KB in each of three blocks, and a stage of 16 rows x at most 512.
+        stage = 16 * min(512, layer[matrix].shape[1]) * 2
+        assert first.jobs[job].late == min(layer[matrix].nbytes, 3 * (49_152 + stage))
+    assert set(first.jobs) - set(last.jobs) == {"draft.qkv_load"}
+    assert head.jobs == of[-1].jobs
+    # Sixteen rows of 512 in bf16, to every rank.
+    assert first.jobs["down_send"] == JobBytes.exact(tp * 16 * 512 * 2, tp * 16 * 512 * 2)
+    jobs = {job.name for job in step_table().table.jobs}
+    assert all(set(one.jobs) | set(one.unknown) <= jobs for one in of)
 
 
 def test_an_older_run_of_the_slice_is_worked_out_from_its_manifest() -> None:
