@@ -104,7 +104,7 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--model",
         metavar="NAME",
         help="default mini. muse-spark-open-tp8-slice: one rank of eight on one GPU, which plays back what "
-        "its peers would send; it verifies random rows and decodes no token",
+        "its peers would send; its weights are random, and what it decodes is no text",
     )
     for name, text in _NUMBERS:
         step.add_argument(f"--{name}", type=int, metavar="N", help=text)
@@ -123,7 +123,7 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--temperature",
         type=float,
         metavar="T",
-        help="draw tokens at this temperature, by --seed (default: the most probable ones); CPU",
+        help="draw tokens at this temperature, by --seed (default: the most probable ones); whole steps",
     )
     step.add_argument(
         "--stop4",
@@ -132,9 +132,9 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
     )
     step.add_argument(
         "--guesses",
-        choices=("tree", "chain"),
-        help="what a step verifies of the draft's guesses: a tree of 15 (default on the CPU), or one for "
-        "each of 15 positions; a GPU runs whole steps where this is given",
+        choices=("tree", "chain", "none"),
+        help="what a step verifies of the draft's guesses: a tree of 15 (default), or one for each of 15 "
+        "positions; none: a step is a verify pass alone, as it is with fewer --layers and under torchrun",
     )
     for launches, text in (
         ("eager", "one launch after the other, each drained at its end (default for a whole model)"),

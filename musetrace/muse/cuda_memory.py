@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_draft import draft_bytes
+from musetrace.muse.draft.config import DraftConfig
 from musetrace.muse.packing_layout import StageLayout
 
 _FP32, _BF16 = 4, 2
@@ -14,12 +16,13 @@ _WORKING_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes of all ranks held on one GPU, with ``layers`` layers of weights each."""
+    """Bytes of all ranks held on one GPU, with ``layers`` layers of weights each; ``drafts``: and a draft."""
 
     layers: int
     weight_bytes: int
     kv_bytes: int
     working_bytes: int = _WORKING_BYTES
+    drafts: bool = False
 
     @property
     def bytes(self) -> int:
@@ -27,19 +30,30 @@ class MemoryNeed:
         return self.weight_bytes + self.kv_bytes + self.working_bytes
 
 
-def memory_need(config: MuseConfig, tp: int, ranks: int, layers: int, capacity: int) -> MemoryNeed:
+def memory_need(
+    config: MuseConfig, tp: int, ranks: int, layers: int, capacity: int, draft: DraftConfig | None = None
+) -> MemoryNeed:
     """What ``ranks`` of ``tp`` ranks take with the first ``layers`` layers and ``capacity`` positions.
+
+    A draft comes with the embedding table of its target, which all ranks share.
 
     Raises:
         UsageError: a size does not fit the tiles.
     """
     weights = sum(layer_bytes(config, tp, layer) for layer in range(layers)) + head_bytes(config, tp)
     rope = capacity * config.head_dim * _FP32
-    kv_width = config.num_key_value_heads // tp * config.head_dim
+    kv_width = layers * (config.num_key_value_heads // tp) * config.head_dim
+    weight_bytes = ranks * weights + rope
+    if draft is not None:
+        embedding = config.vocab_size * config.hidden_size * _BF16
+        weight_bytes += ranks * (draft_bytes(draft, config, tp) - embedding) + embedding
+        weight_bytes += capacity * draft.head_dim * _FP32
+        kv_width += draft.num_hidden_layers * (draft.num_key_value_heads // tp) * draft.head_dim
     return MemoryNeed(
         layers=layers,
-        weight_bytes=ranks * weights + rope,
-        kv_bytes=ranks * layers * 2 * kv_width * capacity * _BF16,
+        weight_bytes=weight_bytes,
+        kv_bytes=ranks * 2 * kv_width * capacity * _BF16,
+        drafts=draft is not None,
     )
 
 

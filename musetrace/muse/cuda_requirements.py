@@ -68,10 +68,13 @@ def require_memory(need: MemoryNeed, model: str) -> None:
     torch.cuda.empty_cache()
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     if need.bytes > free_bytes:
+        weights, without = f"{_gb(need.weight_bytes)} weights of {need.layers} layers", "fewer --layers"
+        if need.drafts:
+            weights, without = f"{weights} and a draft", f"{without}, no draft (--guesses none)"
         raise DeviceError(
-            f"model {model} needs {_gb(need.bytes)} of GPU memory ({_gb(need.weight_bytes)} weights of "
-            f"{need.layers} layers, {_gb(need.kv_bytes)} KV cache, {_gb(need.working_bytes)} to work in), "
-            f"and {_gb(free_bytes)} of {_gb(total_bytes)} are free; use fewer --layers or another --model"
+            f"model {model} needs {_gb(need.bytes)} of GPU memory ({weights}, {_gb(need.kv_bytes)} KV cache, "
+            f"{_gb(need.working_bytes)} to work in), and {_gb(free_bytes)} of {_gb(total_bytes)} are free; "
+            f"use {without} or another --model"
         )
 
 

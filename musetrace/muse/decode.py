@@ -37,7 +37,7 @@ class DecodeOptions:
     are as in ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies
     (4096). ``weights`` is a folder as ``EngineOptions.checkpoint`` has it; where a tokenizer is in it, the
     steps decode text behind ``prompt``. ``temperature`` draws tokens, by ``seed``; None for the most probable
-    ones; CPU.
+    ones; whole steps.
     """
 
     device: str = "auto"
@@ -155,7 +155,7 @@ def record_decode(
     )
     engine.attach(recorder, context if config.slice_tp is not None else None)
     if sampling is not None and engine.steps is None:
-        raise UsageError("--temperature is for whole steps on the CPU; leave it out, or use --device cpu")
+        raise UsageError("--temperature is for whole steps, and these are verify passes alone; leave it out")
     run_step, made = _steps_of(engine, context, prompt.ids, options.seed, sampling)
     progress(0, options.steps)
     first = len(made)

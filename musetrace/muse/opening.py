@@ -44,7 +44,11 @@ DEFAULT_CPU_BLOCKS = 2
 # Of a whole model, whose own limit may be a million positions.
 MOST_POSITIONS = 8192
 _CAPACITY_MULTIPLE = 32
-_CHOICES = {"stop4": ("sumsq", "gather"), "launches": ("eager", "graph"), "guesses": ("tree", "chain")}
+_CHOICES = {
+    "stop4": ("sumsq", "gather"),
+    "launches": ("eager", "graph"),
+    "guesses": ("tree", "chain", "none"),
+}
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,10 @@ class EngineOptions:
         layers: run the first so many only; GPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
         launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
-        guesses: ``tree`` or ``chain``: what whole steps verify (``tree`` on the CPU; a GPU runs whole steps
-            where this is given, and verify passes alone otherwise).
-        draft: the draft's configuration (the preset's own); CPU.
+        guesses: ``tree`` or ``chain``: what whole steps verify of the draft's guesses; ``none`` for a device
+            that runs verify passes alone. ``tree`` where whole steps can be run: a draft is known, all layers
+            run, and all ranks are in one process; else ``none``.
+        draft: the draft's configuration (the preset's own).
         checkpoint: a folder with the weights under their public names, and those of the draft in its folder
             ``draft``; None for synthetic ones. A slice reads its own rank's part.
     """
@@ -142,7 +147,8 @@ def _check(options: EngineOptions) -> None:
     for name, choices in _CHOICES.items():
         value = getattr(options, name)
         if value is not None and value not in choices:
-            raise UsageError(f"{name} is {' or '.join(choices)}, not {value!r}")
+            told = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            raise UsageError(f"{name} is {told}, not {value!r}")
 
 
 def _too_large_for_cpu(config: MuseConfig) -> bool:
@@ -163,7 +169,7 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
                 f"{name} {getattr(options, name)} is for the GPU; leave it out, or use --device cuda"
             )
     shares = _shares(config, options)
-    draft = options.draft or (DRAFTS.get(config.name) if PRESETS.get(config.name) == config else None)
+    draft = None if options.guesses == "none" else _known_draft(config, options)
     device = cpu_device.CpuDevice(
         shares,
         tp=tp,
@@ -173,12 +179,17 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         draft=draft,
     )
     passes = EagerPasses(device, launch_plan(config, config.num_hidden_layers))
-    guesses = options.guesses or "tree"
-    steps = None
+    guesses, steps = "none", None
     if draft is not None:
+        guesses = options.guesses or "tree"
         steps = WholeSteps(device, guesses, partial(_load_draft, device, draft, options))
     facts = Facts(_weights_fact(options), {"guesses": guesses})
     return OpenedModel(config, device, passes, shares.host_head, facts, steps)
+
+
+def _known_draft(config: MuseConfig, options: EngineOptions) -> DraftConfig | None:
+    """The draft that was asked for, or a preset's own."""
+    return options.draft or (DRAFTS.get(config.name) if PRESETS.get(config.name) == config else None)
 
 
 def _shares(config: MuseConfig, options: EngineOptions) -> RankShares:
@@ -209,7 +220,7 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     module = require_gpu(place)
     layers = _checked_layers(config, options.layers)
     capacity = options.capacity or default_capacity(config)
-    require_memory(memory_need(config, tp, share.held, layers, capacity), config.name)
+    require_memory(memory_need(config, tp, share.held, layers, capacity, draft), config.name)
     sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
     numbers: dict[str, Any] = {
         "tp": tp,
@@ -234,32 +245,38 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
             head = _load(device, options)
             device.connect()
         passes = JointPasses(device, _passes(device, layers, launches))
-    facts = _facts(config, layers, numbers["stop4"], launches, options)
-    steps = None if draft is None else _steps_on_gpu(device, draft, options, launches)
+    guesses = "none" if draft is None else options.guesses or "tree"
+    facts = _facts(
+        config, layers, {"stop4": numbers["stop4"], "launches": launches, "guesses": guesses}, options
+    )
+    steps = None if draft is None else _steps_on_gpu(device, draft, guesses, options, launches)
     return OpenedModel(config, device, passes, head, facts, steps)
 
 
 def _draft_on_gpu(config: MuseConfig, options: EngineOptions, shared: bool) -> DraftConfig | None:
-    """The draft of whole steps, which run on a GPU where ``guesses`` are asked for. Raises UsageError."""
+    """The draft of whole steps; None for verify passes alone. Raises UsageError."""
+    layers = config.num_hidden_layers
+    whole = options.layers in (None, layers)
     if options.guesses is None:
+        return _known_draft(config, options) if whole and not shared else None
+    if options.guesses == "none":
         return None
     if shared:
         raise UsageError("whole steps need all ranks in one process; leave guesses out, or torchrun")
-    layers = config.num_hidden_layers
-    if options.layers not in (None, layers):
+    if not whole:
         raise UsageError(f"whole steps need all {layers} layers; leave layers out, or guesses")
     return options.draft or draft_of(config)
 
 
 def _steps_on_gpu(
-    device: cuda_device.CudaDevice, draft: DraftConfig, options: EngineOptions, launches: str
+    device: cuda_device.CudaDevice, draft: DraftConfig, guesses: str, options: EngineOptions, launches: str
 ) -> WholeSteps:
     load: Callable[[], None] = partial(_load_draft, device, draft, options)
     if device.config.slice_tp is not None and options.checkpoint is None:
         load = partial(device.load_random_draft, options.seed)
     plan = gpu_step_plan(device.config, draft)
     step = WholeStepPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
-    return WholeSteps(device, options.guesses or "tree", load, plan, step)
+    return WholeSteps(device, guesses, load, plan, step)
 
 
 def _load_draft(
@@ -301,10 +318,10 @@ def default_capacity(config: MuseConfig, context: int = DEFAULT_CONTEXT) -> int:
     return -(-(context + TOKENS) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
 
 
-def _facts(config: MuseConfig, layers: int, stop4: str, launches: str, options: EngineOptions) -> Facts:
+def _facts(config: MuseConfig, layers: int, build: dict[str, str], options: EngineOptions) -> Facts:
     model: dict[str, Any] = {"layers_run": layers, **_weights_fact(options)}
     if config.slice_tp is not None:
         model |= {"input": "random residual", "loopback": True}
     if config.slice_tp is not None and options.checkpoint is None:
         model["expert_pool"] = DEFAULT_POOL
-    return Facts(model, {"stop4": stop4, "launches": launches})
+    return Facts(model, build)

@@ -1,4 +1,4 @@
-"""`musetrace record --device cuda` on a real GPU: the run is whole, and the model is the CPU device's."""
+"""Verify passes recorded on a real GPU: the run is whole, and the model is the CPU device's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPS = {
 
 
 def record(path: Path, stamps: str = "register", **options: object) -> tuple[musetrace.RecordingResult, Run]:
-    told = DecodeOptions(**{"device": "cuda", "steps": 4, **options})  # type: ignore[arg-type]
+    told = DecodeOptions(**{"device": "cuda", "steps": 4, "guesses": "none", **options})  # type: ignore[arg-type]
     with musetrace.record(path, stamps=stamps) as recorder:
         record_decode(recorder, told, lambda done, of: None)
         result = recorder.close()
@@ -115,7 +115,7 @@ def cpu_logits(tp: int) -> np.ndarray:
 @pytest.mark.parametrize("stop4", ["sumsq", "gather"])
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_logits_are_those_of_the_cpu_device(tp: int, stop4: str) -> None:
-    logits = prompt_logits(Engine("mini", device="cuda", tp=tp, seed=3, stop4=stop4))
+    logits = prompt_logits(Engine("mini", device="cuda", guesses="none", tp=tp, seed=3, stop4=stop4))
     errors = errors_of(logits, cpu_logits(tp))
     # A token whose router is near a tie may take another expert, and is then far off: a few may.
     assert np.median(errors) < 2e-2, np.sort(errors)
@@ -124,10 +124,10 @@ def test_logits_are_those_of_the_cpu_device(tp: int, stop4: str) -> None:
 
 
 def test_recording_changes_no_bit(tmp_path: Path) -> None:
-    plain = prompt_logits(Engine("mini", device="cuda", tp=2, seed=3))
+    plain = prompt_logits(Engine("mini", device="cuda", guesses="none", tp=2, seed=3))
     for launches in ("eager", "graph"):
         for stamps in ("register", "store", "off"):
-            engine = Engine("mini", device="cuda", tp=2, seed=3, launches=launches)
+            engine = Engine("mini", device="cuda", guesses="none", tp=2, seed=3, launches=launches)
             prompt = synthetic_prompt(engine.config.vocab_size, 3)
             with musetrace.record(tmp_path / f"{launches}-{stamps}", stamps=stamps) as recorder:
                 engine.attach(recorder)
@@ -141,7 +141,7 @@ def test_recording_changes_no_bit(tmp_path: Path) -> None:
 
 
 def test_a_lost_arrival_is_named_and_the_device_goes_on(tmp_path: Path) -> None:
-    engine = Engine("mini", device="cuda", tp=2, seed=3, budget_ns=50_000_000)
+    engine = Engine("mini", device="cuda", guesses="none", tp=2, seed=3, budget_ns=50_000_000)
     ids = synthetic_prompt(engine.config.vocab_size, 3)[:TOKENS]
     good = engine.verify(ids, 0)
     with musetrace.record(tmp_path / "run") as recorder:

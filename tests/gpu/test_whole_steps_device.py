@@ -130,7 +130,7 @@ def test_a_step_that_does_not_fit_the_cache_is_refused(engines: Engines) -> None
 def test_every_launch_of_a_step_is_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tp: int, launches: str, stamps: str
 ) -> None:
-    told = DecodeOptions(device="cuda", steps=3, tp=tp, launches=launches, guesses="tree")
+    told = DecodeOptions(device="cuda", steps=3, tp=tp, launches=launches)
     with musetrace.record(tmp_path / "run", stamps=stamps) as recorder:
         made = record_decode(recorder, told, lambda done, of: None)
         result = recorder.close()
@@ -139,6 +139,7 @@ def test_every_launch_of_a_step_is_recorded(
     assert (result.verdict, result.ranks, result.steps) == ("complete", tp, 3)
     assert not any(result.losses.values()), result.losses
     assert made is not None
+    assert run.manifest["build"]["guesses"] == "tree"
     kinds_with_jobs = set()
     for rank in range(tp):
         assert run.launches(rank)["launch"].to_pylist() == [*range(len(plan))] * 3

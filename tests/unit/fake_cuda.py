@@ -29,7 +29,20 @@ from tests.host_device import aligned_zeros
 SMS = 132
 FREE_BYTES, TOTAL_BYTES = 140_000_000_000, 150_000_000_000
 SLOT_BYTES = {"register": 4, "store": 8}
-OPS_ELSEWHERE = {"entry": {"entry", "qkv", "exchange"}, "head": {"lm_head"}}
+OPS_ELSEWHERE = {
+    "entry": {"entry", "qkv", "exchange"},
+    "head": {"lm_head"},
+    "draft_head": {"lm_head"},
+    "draft_context": {"exchange", "embed", "fc", "context", "qkv"},
+    "draft_layer": {"attention", "o_proj", "stop1", "gate_up", "down", "stop2", "qkv"},
+    "draft_tree": {"tree"},
+    "embed": {"embed"},
+    "accept": {"accept"},
+    "keep_kv": {"accept"},
+}
+# Launches with a job table of their own, and which of the first slots is theirs.
+TABLES = dict.fromkeys(("draft_context", "draft_layer"), ("muse_draft", 1))
+TABLES |= dict.fromkeys(("draft_tree", "embed", "accept", "keep_kv"), ("muse_step", 2))
 _SITE = [job.name for job in JobTable.built_in("muse_hopper").jobs].index("stop1_wait_ranks")
 REPORT = {"site": _SITE, "rank": 1, "block": 3, "warp": 4, "want": 1, "got": 0, "waited_ns": 250_000_000}
 
@@ -59,6 +72,10 @@ class FakeMuseDevice:
     report: dict[str, int] | None = None
     lost_block: int = 0xFFFFFFFF
     peers: list[bytes] | None = None
+    draft: dict[str, Any] | None = None
+    draft_layers: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
+    step_state: dict[str, Any] = field(default_factory=dict)
+    stamp_rows: tuple[int, ...] = ()
     clock_ns: Callable[[], int] = time.time_ns
     insists_on_cleared: ClassVar[bool] = True
 
@@ -87,6 +104,34 @@ class FakeMuseDevice:
         self.state = (position, epoch)
         self.log.append(("state", position, epoch))
 
+    def set_epoch(self, epoch: int) -> None:
+        self.state = (self.state[0], epoch)
+
+    def set_stamp_rows(self, slots: int, *first_slots: int) -> None:
+        self.stamp_rows = (slots, *first_slots)
+
+    def add_draft(self, shape: dict[str, Any], in_flight_bytes: int) -> None:
+        self.draft = dict(shape)
+
+    def set_draft_rope(self, address: int) -> None:
+        self.log.append("draft_rope")
+
+    def set_draft(self, rank: int, addresses: dict[str, int]) -> None:
+        self.draft_layers[rank, -1] = addresses
+
+    def set_draft_layer(self, rank: int, layer: int, addresses: dict[str, int]) -> None:
+        self.draft_layers[rank, layer] = addresses
+
+    def set_draft_values(self, name: str, rank: int, layer: int, values: npt.NDArray[Any]) -> None:
+        self.set_values(f"draft_{name}", rank, layer, values)
+
+    def set_step(self, step: dict[str, Any]) -> None:
+        self.log.append(("step", *sorted(step)))
+        self.step_state |= step
+
+    def step(self) -> dict[str, Any]:
+        return dict(self.step_state)
+
     def handles(self) -> list[bytes]:
         self.log.append("handles")
         return [b"rank %3d" % (self.first_rank + rank) for rank in range(self.ranks)]
@@ -111,6 +156,11 @@ class FakeMuseDevice:
             raise RuntimeError("not connected, or not reset")
         self.log.append((*request[:2], build))
         kind, _, address, epoch = request
+        if kind in TABLES or kind == "draft_head":
+            assert self.draft is not None, "a launch of a draft that the device has not"
+        if kind == "accept":
+            # It always decodes one token, the same.
+            self.step_state |= {"position": self.step_state["position"] + 1, "chosen": [1], "path": [0]}
         if self.lost_block != 0xFFFFFFFF and kind == "layer" and self.report is None:
             self.report = dict(REPORT)
         if address and build in SLOT_BYTES:
@@ -152,8 +202,11 @@ class FakeMuseDevice:
         return {"blocks": SMS, "registers": 168, "local_bytes": 0, "shared_bytes": 1}
 
     def _stamp(self, kind: str, address: int, epoch: int, slot_bytes: int) -> None:
-        table = JobTable.built_in("muse_hopper")
-        layout = StampLayout(int(self.shape["blocks"]), table.slots, slot_bytes)
+        name, part = TABLES.get(kind, ("muse_hopper", 0))
+        table = JobTable.built_in(name)
+        slots, *first_slots = self.stamp_rows or (table.slots, 0)
+        layout = StampLayout(int(self.shape["blocks"]), slots, slot_bytes)
+        own = slice(first_slots[part], first_slots[part] + table.slots)
         size = layout.region_bytes
         memory = np.frombuffer((ctypes.c_uint8 * (size * self.ranks)).from_address(address), dtype=np.uint8)
         assert not (self.insists_on_cleared and memory.any()), "a region that is not cleared"
@@ -167,8 +220,8 @@ class FakeMuseDevice:
             headers = layout.headers(region)
             headers["time_ns"], headers["epoch"], headers["sm"] = t0, epoch, np.arange(layout.blocks)
             begin = t0 + 10 * np.arange(len(jobs))
-            slots = np.stack([begin, begin + 7], axis=1) * stamped[:, None]
-            layout.stamps(region)[:] = slots.reshape(-1).astype(f"<u{slot_bytes}")
+            pairs = np.stack([begin, begin + 7], axis=1) * stamped[:, None]
+            layout.stamps(region)[:, own] = pairs.reshape(-1).astype(f"<u{slot_bytes}")
 
 
 class FakeCopies:

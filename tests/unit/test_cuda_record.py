@@ -13,6 +13,7 @@ import pytest
 
 import musetrace
 from musetrace.cli import main
+from musetrace.errors import UsageError
 from musetrace.muse.config import PRESETS, preset
 from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.device import LaunchTimeoutError
@@ -62,6 +63,54 @@ def test_every_launch_is_filed_and_no_header_is_stale(
             assert {run.job_table.op_name(int(job)) for job in jobs} == OPS
     assert run.manifest["build"]["launches"] == launches
     assert ("replay" in module.made[0].log) == (launches == "graph")
+
+
+@pytest.mark.parametrize("launches", ["--eager", "--graph"])
+def test_whole_steps_are_what_is_recorded_when_nothing_is_said(
+    tmp_path: Path, module: ModuleType, capsys: pytest.CaptureFixture[str], launches: str
+) -> None:
+    path = tmp_path / "run"
+    assert main(["record", "-o", str(path), "--device", "cuda", "--steps", "3", launches]) == 0
+    run = musetrace.open(path)
+    assert run.manifest["build"]["guesses"] == "tree"
+    assert run.job_table.name == "muse_gpu_step"
+    kinds = ["draft_context", *["draft_layer"] * 5, "draft_head", "draft_tree", "embed", "entry"]
+    kinds += [preset("mini").layer_kind(layer) for layer in range(8)] + ["head", "accept", "keep_kv"]
+    for rank in run.ranks:
+        assert run.launches(rank)["kind"].to_pylist() == kinds * 3
+        assert run.launches(rank)["epoch"].to_pylist() == list(range(1, 3 * len(kinds) + 1))
+        assert run.steps(rank)["tokens"].to_pylist() == [1, 1, 1]
+        spans = run.spans(rank, 1)
+        for number, op in (
+            (2, "gate_up"),
+            (6, "lm_head"),
+            (7, "tree"),
+            (8, "embed"),
+            (len(kinds) - 1, "accept"),
+        ):
+            jobs = spans["job"].to_numpy()[spans["launch"].to_numpy() == number]
+            assert op in {run.job_table.op_name(int(job)) for job in jobs}
+    known = {one["kind"] for one in run.manifest["job_bytes"]}
+    assert {"draft_context", "draft_layer", "draft_head", "sliding"} <= known
+    assert ("replay" in module.made[0].log) == (launches == "--graph")
+    capsys.readouterr()
+    assert main(["report", str(path)]) == 0
+    out = capsys.readouterr().out
+    for word in ("draft", "verify", "accept", "tokens"):
+        assert word in out
+
+
+def test_without_guesses_a_step_is_a_verify_pass(tmp_path: Path, module: ModuleType) -> None:
+    record(tmp_path / "run", layers=None, guesses="none", steps=1)
+    run = musetrace.open(tmp_path / "run")
+    assert run.manifest["build"]["guesses"] == "none"
+    assert run.job_table.name == "muse_hopper"
+    assert run.launches(0).num_rows == 8 + 2
+    assert module.made[0].draft is None
+    with pytest.raises(UsageError, match="whole steps need all 8 layers"):
+        record(tmp_path / "fewer", guesses="tree")
+    with pytest.raises(UsageError, match="--temperature is for whole steps"):
+        record(tmp_path / "drawn", temperature=0.5)
 
 
 def test_the_choice_of_launches_follows_the_model(tmp_path: Path, module: ModuleType) -> None:

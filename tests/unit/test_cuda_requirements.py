@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import torch
 from musetrace.cli import main
 from musetrace.errors import DeviceError, MusetraceError, UsageError
 from musetrace.muse.config import PRESETS, preset
+from musetrace.muse.cuda_draft import RandomDraft, random_embedding
 from musetrace.muse.cuda_memory import head_bytes, layer_bytes, memory_need
 from musetrace.muse.cuda_requirements import gpu_is_usable
 from musetrace.muse.cuda_weights import upload_head, upload_layer
+from musetrace.muse.draft.config import draft_of
 from musetrace.muse.engine import Engine
 from musetrace.muse.opening import chosen_device
 from musetrace.muse.sharding import shard_head, shard_layer
@@ -63,12 +66,21 @@ def test_another_architecture(monkeypatch: pytest.MonkeyPatch, found: tuple[int,
 def test_too_little_memory_names_what_is_needed_and_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     module = fake_cuda.install(monkeypatch)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (39_500_000_000, 42_000_000_000))
-    line = refusal(DeviceError, SLICE)
+    line = refusal(DeviceError, SLICE, guesses="none")
     # 65.7 GB of weights (the size of the slice in DESIGN), 2 x 128 x 4128 bf16 numbers in each of 62 layers,
     # 4 GiB to work in.
     assert f"model {SLICE} needs 70.1 GB of GPU memory (65.7 GB weights of 62 layers, 0.1 GB KV" in line
     assert "39.5 GB of 42.0 GB are free; use fewer --layers" in line
-    assert "525.7 GB weights of 62 layers" in refusal(DeviceError, "muse-spark-open", tp=8)
+    # The draft: 202,048 x 8,192 of the embedding, fc, and five layers; in bf16 that is 4.1 GB more.
+    layer = (8 + 2) * 128 * 8192 + 8192 * 8 * 128 + 3 * 2048 * 8192
+    assert round((2 * (202_048 * 8192 + 8192 * 5120 + 5 * layer)) / 1e9, 1) == 4.1
+    line = refusal(DeviceError, SLICE)
+    assert (
+        f"model {SLICE} needs 74.2 GB of GPU memory (69.8 GB weights of 62 layers and a draft, 0.1 GB" in line
+    )
+    assert "use fewer --layers, no draft (--guesses none) or another --model" in line
+    line = refusal(DeviceError, "muse-spark-open", tp=8, guesses="none")
+    assert "525.7 GB weights of 62 layers" in line
     assert module.made == []
 
 
@@ -149,3 +161,19 @@ def test_bytes_by_arithmetic_are_those_of_packed_weights(one_torch_thread: None)
     )
     # Keys and values, two ranks, two layers: heads of the rank x positions x 64 x 2 bytes.
     assert need.kv_bytes == 2 * 2 * 2 * (config.num_key_value_heads // 2) * 512 * 64 * 2
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_a_draft_comes_with_its_caches_and_one_embedding_for_all_ranks(tp: int) -> None:
+    config, draft = preset("mini"), draft_of(preset("mini"))
+    source = RandomDraft(draft, tp, 0, random_embedding(config, 0, CPU))
+    outer = source.outer(0)
+    embedding = outer.pop("embedding")
+    own = sum(
+        tensor.nbytes for of in (outer, *map(partial(source.layer, 0), range(5))) for tensor in of.values()
+    )
+    without, need = (memory_need(config, tp, tp, 8, 512, of) for of in (None, draft))
+    rope_bytes = 512 * 128 * 4
+    assert need.weight_bytes - without.weight_bytes == tp * own + embedding.nbytes + rope_bytes
+    # Keys and values of five layers on all ranks: 4 heads x 512 positions x 128 x 2 bytes.
+    assert need.kv_bytes - without.kv_bytes == 2 * 5 * 4 * 512 * 128 * 2

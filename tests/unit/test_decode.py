@@ -129,7 +129,7 @@ def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path)
         ({"launches": "graph"}, "launches graph is for the GPU"),
         ({"stop4": "sumsq"}, "stop4 sumsq is for the GPU"),
         ({"temperature": 0.0}, "temperature must be above 0, not 0.0"),
-        ({"guesses": "bush"}, "guesses is tree or chain, not 'bush'"),
+        ({"guesses": "bush"}, "guesses is tree, chain or none, not 'bush'"),
         ({"stop4": "half"}, "stop4 is sumsq or gather, not 'half'"),
         ({"context": 64}, "--context is for a slice"),
         ({"model": "muse-spark-open-tp8-slice", "context": -1}, "--context must be 0 to 1048560"),

@@ -125,6 +125,7 @@ def _opened(config: MuseConfig, device: str, options: BuiltInOptions) -> Engine:
         seed=options.seed,
         capacity=default_capacity(config, checked_context(config, options.context)),
         launches="graph" if device == "cuda" else None,
+        guesses="none",
     )
 
 
