@@ -83,8 +83,10 @@ def first_out(spans: list[Span]) -> int:
 
 
 def part(kind: str) -> str:
-    if kind in ("entry", "sliding", "global", "head"):
+    if kind in ("embed", "entry", "sliding", "global", "head"):
         return "verify"
+    if kind == "keep_kv":
+        return "accept"
     named = [name for name in ("draft", "verify", "accept") if (kind + "_").startswith(name + "_")]
     return named[0] if named else kind
 

@@ -69,7 +69,8 @@ def test_an_overlap_of_less_than_the_tick_is_none() -> None:
 
 
 def test_a_step_has_the_parts_that_its_kinds_name() -> None:
-    kinds = ("draft_attention", "draft", "entry", "sliding", "head", "accept", "drafty", "verify_tree")
+    kinds = ("draft_attention", "draft", "embed", "entry", "sliding", "head", "accept", "keep_kv", "drafty")
+    kinds += ("verify_tree",)
     launches = [
         Launch(0, step, number, number, kind, 100 * number, 100 * number + 60, 1)
         for step in range(2)
@@ -77,14 +78,14 @@ def test_a_step_has_the_parts_that_its_kinds_name() -> None:
     ]
     rows = analysis.step_parts(FakeRun(launches, [], 1, (0,))).to_pylist()
     assert [(row["part"], row["n"], row["launches_p50"]) for row in rows] == [
-        ("step", 2, 8),
+        ("step", 2, 10),
         ("draft", 2, 2),
-        ("verify", 2, 4),
-        ("accept", 2, 1),
+        ("verify", 2, 5),
+        ("accept", 2, 2),
         ("drafty", 2, 1),
     ]
-    assert [row["part_p50_ns"] for row in rows] == [760, 160, 560, 60, 60]
-    assert rows[1]["share"] == 160 / 760
+    assert [row["part_p50_ns"] for row in rows] == [960, 160, 760, 160, 60]
+    assert rows[1]["share"] == 160 / 960
 
 
 def test_steps_are_counted_in_bins_of_one_width() -> None:

@@ -19,7 +19,10 @@ Ints = npt.NDArray[np.int64]
 
 STEP = "step"
 PARTS = ("draft", "verify", "accept")
-LAYER_KINDS = frozenset({"entry", "sliding", "global", "head"})
+# Of the built-in model's launches, where the kind does not name it.
+_PART_OF_KIND = dict.fromkeys(("embed", "entry", "sliding", "global", "head"), "verify") | {
+    "keep_kv": "accept"
+}
 MOST_BINS = 20
 
 _PART_FIELDS = [
@@ -41,12 +44,13 @@ def part_of(kind: str) -> str:
     """The part of a step that launches of a kind belong to.
 
     ``draft``, ``verify`` or ``accept`` where the kind is named so or begins with it and ``_``; ``verify`` for
-    the launches of the model's layers; any other kind (a kernel of somebody's) is a part of its own.
+    the launches of the model's layers and the embedding of their tokens, ``accept`` for the move of accepted
+    rows of the KV cache; any other kind (a kernel of somebody's) is a part of its own.
     """
     for part in PARTS:
         if kind == part or kind.startswith(f"{part}_"):
             return part
-    return "verify" if kind in LAYER_KINDS else kind
+    return _PART_OF_KIND.get(kind, kind)
 
 
 def step_parts(run: RunLike, *, rank: int | None = None, step: int | None = None) -> pa.Table:
