@@ -202,6 +202,7 @@ class Engine:
 
     def _reporting(self, run: Callable[[], _Result]) -> _Result:
         """A run, whose wait report is kept where it is given up."""
+        self._ran = False
         try:
             result = run()
         except LaunchTimeoutError as error:
@@ -223,7 +224,8 @@ class Engine:
     def finish_step(self, step: int, begin_ns: int, end_ns: int, tokens: int) -> None:
         """Tell the recorder that a step is over: host times (ns) and how many tokens it decoded.
 
-        It keeps a hash of the logits of the last pass, which is made here, outside of the step's time.
+        It keeps a hash of the logits of the last pass, which is made here, outside of the step's time, and
+        none of a pass that failed.
         """
         if self._recording is not None:
             made = output_of(self.device.logits() if self._ran else None)
