@@ -108,6 +108,15 @@ def test_a_recording_holds_every_launch_and_no_odd_stamp(tmp_path: Path, tp: int
     assert sum(run.spans(0, step).num_rows for step in run.step_ids(0)) * 2 * tp == result.stamps
 
 
+def test_without_guesses_a_recorded_step_is_a_verify_pass(tmp_path: Path) -> None:
+    assert record(tmp_path / "run", guesses="none", steps=1).verdict == "complete"
+    run = musetrace.open(tmp_path / "run")
+    layers = ["sliding", "sliding", "sliding", "global"] * 2
+    assert run.launches(0).column("kind").to_pylist() == ["entry", *layers, "head"]
+    assert run.manifest["build"]["guesses"] == "none"
+    assert {one["kind"] for one in run.manifest["job_bytes"]} == {"entry", "sliding", "global", "head"}
+
+
 def test_a_recording_without_stamps_still_has_launches_and_steps(tmp_path: Path) -> None:
     with musetrace.record(tmp_path / "run", stamps="off") as recorder:
         record_decode(recorder, DecodeOptions(steps=2, device="cpu"), lambda done, of: None)
