@@ -15,6 +15,7 @@ import torch
 
 import musetrace
 from musetrace import _core
+from musetrace.analysis.engines.moved_parts import parts_of_launch
 from musetrace.job_bytes import JobBytes, RunBytes
 from musetrace.job_table import JobTable
 from musetrace.muse import MuseConfig, preset
@@ -276,6 +277,21 @@ def test_on_a_gpu_a_draft_pass_loads_what_is_packed(tp: int) -> None:
     assert first.jobs["down_send"] == JobBytes.exact(tp * 16 * 512 * 2, tp * 16 * 512 * 2)
     jobs = {job.name for job in step_table().table.jobs}
     assert all(set(one.jobs) | set(one.unknown) <= jobs for one in of)
+
+
+def test_phases_of_a_launch_end_with_its_own_stops_in_a_table_of_several_kernels() -> None:
+    """The target's stops stand before the draft's jobs, by the same names."""
+    table = step_table().table
+    of = {one.kind: one for one in of_slice(draft=draft_of(SLICE)).launches() if one.layers != (4,)}
+    found = {}
+    for kind, stops in (("draft_layer", 2), ("sliding", 5)):
+        parts = parts_of_launch(table, of[kind], [f"stop{number + 1}" for number in range(stops)])
+        found[kind] = [None if one is None else one.expected for one in parts.phases]
+    # What attention reads is not known; then gate, up and down; then q, k and v: rows x K in bf16.
+    assert found["draft_layer"] == [None, 2 * 3 * 2048 * 8192, 2 * (8 + 2) * 128 * 8192]
+    jobs = of["sliding"].jobs
+    ends = ("gemm1_load", "gemm2_load", "unpooler_load", "qkv_load")
+    assert found["sliding"][2:] == [jobs[name].expected for name in ends]
 
 
 def test_an_older_run_of_the_slice_is_worked_out_from_its_manifest() -> None:

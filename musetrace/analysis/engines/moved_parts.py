@@ -72,8 +72,9 @@ def parts_of_launch(table: JobTable, moved: LaunchBytes, stops: Sequence[str]) -
         return Part(of, moved.kind, name, op, way, *(sums if of in (OP, JOB) else sums.in_time()))
 
     of_ops = {op: [name for name in reads if op_of[name] == op] for op in op_of.values()}
+    ops = _ops_of_launch(table, [ids[name] for name in names], stops)
     of_phases = [
-        (name, [one for one in reads if op_of[one] in op_names]) for name, op_names in _phases(table, stops)
+        (name, [one for one in reads if op_of[one] in op_names]) for name, op_names in _phases(ops, stops)
     ]
     return PartsOfLaunch(
         jobs=tuple(
@@ -98,9 +99,18 @@ def _way(table: JobTable, job: int) -> str:
     return READS if table.jobs[job].kind in _READING_KINDS else SENDS
 
 
-def _phases(table: JobTable, stops: Sequence[str]) -> Iterable[tuple[str, set[str]]]:
-    """Each phase by the stop that it ends with, and its ops: those of the table up to that stop."""
-    ops = list(dict.fromkeys(job.op for job in table.jobs))
+def _ops_of_launch(table: JobTable, jobs: Sequence[int], stops: Sequence[str]) -> list[str]:
+    """The table's ops in their order, from the launch's first job that moves bytes on.
+
+    A table of several kernels has stops of one name in each; a launch's own come behind its first job.
+    """
+    every = [job.op for job in table.jobs]
+    of_launch = every[min(jobs, default=0) :]
+    return list(dict.fromkeys(of_launch if set(stops) <= set(of_launch) else every))
+
+
+def _phases(ops: Sequence[str], stops: Sequence[str]) -> Iterable[tuple[str, set[str]]]:
+    """Each phase by the stop that it ends with, and its ops: those up to that stop."""
     before = 0
     for stop in stops:
         past = ops.index(stop) + 1
