@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pyarrow as pa
 
-from musetrace.analysis import observed, observed_counts
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.figures.wording import many
-
-_PERCENT = 100.0
+from musetrace.wording.observed import observed_note
 
 
 def quality(flagged: int, below_tick: int | None) -> list[str]:
@@ -28,12 +24,5 @@ def nothing_stamped(run: RecordedRun) -> str:
 
 def observed_words(table: pa.Table) -> list[str]:
     """How much of what an answer is about was recorded, where that is not all."""
-    share = observed(table)
-    if share is None or share >= 1:
-        return []
-    counts = observed_counts(table)
-    lost = [
-        f"{name} {seen:,} of {expected:,}" for name, (seen, expected) in counts.items() if seen < expected
-    ]
-    # Rounded down: less than all never reads as all.
-    return [f"{math.floor(10 * _PERCENT * share) / 10:.1f} % observed ({', '.join(lost)})"]
+    note = observed_note(table)
+    return [note] if note else []

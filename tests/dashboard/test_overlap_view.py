@@ -140,13 +140,13 @@ def test_a_scope_that_the_run_has_not_is_a_sentence(decode: Run) -> None:
 
 def test_what_was_lost_is_said(lossy: Run) -> None:
     note = draw_shares(lossy, EVERYTHING, "light")[1]
-    assert "50.0 % observed (launches 1 of 2, blocks 4 of 8)" in note
+    assert "observed 50.0 %: 1 of 2 launches, 4 of 8 blocks" in note
 
 
 def test_less_than_all_never_reads_as_all(lossy: Run) -> None:
     table = analysis.overlap(lossy)
     nearly = table.replace_schema_metadata({**table.schema.metadata, b"observed": b"0.99999"})
-    assert observed_words(nearly)[0].startswith("99.9 % observed")
+    assert observed_words(nearly)[0].startswith("observed 99.9 %")
     assert observed_words(table.replace_schema_metadata({**table.schema.metadata, b"observed": b"1.0"})) == []
 
 
