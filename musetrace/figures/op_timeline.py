@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 import pyarrow as pa
 
+from musetrace.analysis.gaps.stops import stop_number
 from musetrace.figures.axes import left_margin_px, time_axis
 from musetrace.figures.op_rows import BAR_PX, Bar, OpRow, arrange
 from musetrace.figures.theme import KindStyle, Theme, template, theme
@@ -172,9 +173,9 @@ def _mark_stops(
     """A number above the rows and a line down to the stop's row, where its wait typically ends."""
     last_on_level = [span_us[0] - span_us[1]] * 2
     row_of = {row.op: row for row in rows}
-    # Stops of other kinds of launch do not count.
-    for number, op in enumerate([op for op in stops if op in row_of], start=1):
-        row = row_of[op]
+    # One without a number in its name goes by its place among those that are shown.
+    for place, op in enumerate([op for op in stops if op in row_of], start=1):
+        row, number = row_of[op], stop_number(op) or place
         waits = [bar.values["end_p50_ns"] for bar in row.bars if bar.values["kind"] == "wait"]
         if not waits:
             continue

@@ -126,9 +126,9 @@ def test_hover_says_what_the_clock_leaves_open_in_each_time() -> None:
 
 
 def test_stops_are_numbered_and_marked_where_their_wait_ends() -> None:
-    figure = figure_of(ROWS, stops=("stop0", "stop1"))
+    figure = figure_of(ROWS, stops=("fc_stop", "stop0", "stop1"))
     marks = [(mark.text, mark.x) for mark in figure.layout.annotations]
-    assert marks == [("2", 24.0)], "a stop that the table lacks has a number and no mark"
+    assert marks == [("1", 24.0)], "the number of its name; stops that the table lacks have no mark"
     assert figure.layout.yaxis.ticktext == ("attention", "<b>stop1</b>", "gemm1")
 
 
