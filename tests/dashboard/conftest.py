@@ -10,25 +10,11 @@ from pathlib import Path
 import pytest
 from builders import JournalBuilder, build_run_from_text
 from decode_run import LAYER, SCHEDULES, build_decode_run, write_step
+from hostile import HOSTILE
 
 from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
 from musetrace.store.index import keep_probe
-
-HOSTILE = (
-    "<img src=x onerror=alert(1)>",
-    "<b>bold</b>",
-    "gemm<128,64>",
-    "%{x}",
-    "</script><script>alert(2)</script>",
-    '<a href="http://evil.example/">a</a>',
-    "&lt;b&gt;",
-    "javascript:alert(3)",
-    "<svg/onload=alert(4)>",
-    "%{customdata[0]}",
-    "a" * 200,
-    "nul\x00 and \u202e turned",
-)
 
 # One block, one launch: every percentile is the one time that is written here.
 TINY = """

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 pytest.importorskip("playwright")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace.figures.difference_forest import MOST_ROWS, difference_forest_figure
 from musetrace.figures.idle_pairs import MOST_CAUSES, idle_pairs_figure

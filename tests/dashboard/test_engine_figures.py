@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import HOSTILE
 from drawn import extents, trace
+from hostile import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from conftest import HOSTILE
 from decode_run import LAYER, build_decode_run
+from hostile import HOSTILE
 
 pytest.importorskip("playwright")
 

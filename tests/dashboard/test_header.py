@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import JournalBuilder, LaunchStamps, small_table
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace.dashboard.conditions import Condition, conditions
 from musetrace.dashboard.page import run_conditions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.figures.heat import heat_scale

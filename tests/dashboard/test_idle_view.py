@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from builders import JournalBuilder, build_run_from_text
-from conftest import HOSTILE
 from dash import no_update
+from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.analysis.spans.run_origin import origin_ns

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import HOSTILE
 from drawn import extents, trace
+from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.analysis.timeline.one_step import launches_of_step

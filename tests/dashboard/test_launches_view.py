@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.analysis.spans.run_origin import origin_ns

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pyarrow as pa
 import pytest
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace.figures.op_rows import LANE_PX, arrange
 from musetrace.figures.op_timeline import OpTimeline, op_timeline_figure, op_timelines_figure

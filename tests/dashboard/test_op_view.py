@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import build_run_from_text
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.dashboard.scope import Scope

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from builders import JournalBuilder
-from conftest import HOSTILE
 from decode_run import KINDS, SCHEDULES, build_decode_run
+from hostile import HOSTILE
 from test_idle_view import links_of, text_of
 
 from musetrace import analysis

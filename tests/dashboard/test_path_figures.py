@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace.figures.critical_bar import critical_bar_figure
 from musetrace.figures.path_parts import path_parts_figure

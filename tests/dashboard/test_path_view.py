@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from component_text import links_of, parts_of, text_of
-from conftest import HOSTILE
+from hostile import HOSTILE
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import HOSTILE
 from drawn import extents, trace
+from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.analysis.gaps.one_stop import EARLY, LEAD, arrival_histogram, block_arrivals

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders import build_run_from_text
 from clock_runs import TEXT, build_run_of_two_clocks
-from conftest import HOSTILE
+from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.dashboard.failure import or_sentence
