@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 ARGUMENTS = (
@@ -27,6 +28,13 @@ def chromium_path() -> str | None:
     """The browser of the environment (CHROMIUM), or the system's; None when there is none."""
     path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     return path if Path(path).is_file() else shutil.which("chromium")
+
+
+# The marks of a module whose tests need the browser.
+NEEDS_CHROMIUM = (
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
+)
 
 
 @contextmanager

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from builders import JournalBuilder, build_run_from_text
@@ -15,6 +18,9 @@ from hostile import HOSTILE
 from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
 from musetrace.store.index import keep_probe
+
+if TYPE_CHECKING:
+    from site_visits import Site
 
 # One block, one launch: every percentile is the one time that is written here.
 TINY = """
@@ -34,6 +40,15 @@ r0 s0 l1 layer=-1 draft_head  b0 w4 attention_compute 1000005000 1000009000
 r0 s0 l2 layer=0  sliding     b0 w4 attention_compute 1000008000 1000020000
 r0 s0 l3 layer=-1 accept      b0 w4 attention_compute 1000021000 1000022000
 """
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A browser and the servers that it visits; only for modules that have asked for Playwright."""
+    from site_visits import Site
+
+    with ExitStack() as stack:
+        yield Site(stack)
 
 
 @pytest.fixture(scope="session")

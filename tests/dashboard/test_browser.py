@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +10,7 @@ from hostile import HOSTILE
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from playwright.sync_api import Page
 from site_visits import OP_DATA, Site
 
@@ -20,16 +18,7 @@ from musetrace.dashboard.views import VIEWS
 from musetrace.figures.theme import theme
 from musetrace.figures.wording import shown
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
+pytestmark = list(NEEDS_CHROMIUM)
 
 
 def test_the_kind_picker_changes_rows_and_address_and_back_goes_back(site: Site, decode_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -14,24 +12,15 @@ from hostile import HOSTILE
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from site_visits import Site, Visit
 
 from musetrace.analysis.spans.run_origin import origin_ns
 from musetrace.job_table import JobTable
 from musetrace.store import Run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
+pytestmark = list(NEEDS_CHROMIUM)
 DATA = "(graph) => document.querySelector(`#${graph} .js-plotly-plot`).data"
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
 
 
 def fields(visit: Visit) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -12,22 +10,13 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from site_visits import Site, Visit
 
 from musetrace import analysis
 from musetrace.store import Run, open_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
+pytestmark = list(NEEDS_CHROMIUM)
 
 
 def query_of(visit: Visit) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,21 +10,12 @@ from decode_run import build_decode_run
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from site_visits import Site, Visit
 
 from musetrace.store.journal_files import SUFFIX
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
+pytestmark = list(NEEDS_CHROMIUM)
 
 
 def look_again(visit: Visit) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +10,7 @@ from hostile import HOSTILE
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from playwright.sync_api import Locator, Page
 from site_visits import Site, Visit
 
@@ -20,16 +18,7 @@ from musetrace import analysis
 from musetrace.dashboard.what_list import read_changes
 from musetrace.store import Run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
+pytestmark = list(NEEDS_CHROMIUM)
 
 
 def what(page: Page) -> list[str]:

@@ -9,17 +9,14 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from chromium import chromium, chromium_path
+from chromium import NEEDS_CHROMIUM, chromium
 from playwright.sync_api import Page
 
 from musetrace.probe.document import document
 from musetrace.probe.facts import Fact, Outcome
 from musetrace.probe.plot import FIGURES, write_plot
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
+pytestmark = list(NEEDS_CHROMIUM)
 
 # Everything that is to be read: element, and the colour it is painted in.
 TEXTS = """() => {

@@ -12,16 +12,13 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from chromium import chromium, chromium_path
+from chromium import NEEDS_CHROMIUM, chromium
 from playwright.sync_api import Page
 from test_probe_page import READABLE, contrast, luminance
 
 from musetrace.cli import main
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
+pytestmark = list(NEEDS_CHROMIUM)
 
 RECORDING = Path(__file__).resolve().parents[2] / "samples" / "recordings" / "mini-h200-tp2"
 READ = "h1, h2, p, a, dt, dd, th, td, strong, code, .detail, .mark, figcaption, footer"

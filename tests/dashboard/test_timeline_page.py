@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,27 +11,18 @@ import pytest
 pytest.importorskip("playwright")
 
 from builders import build_run_from_text
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from site_visits import Site
 from timeline_visits import VIEW, Span, Timeline, every_span, values
 
 from musetrace.store import Run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
+pytestmark = list(NEEDS_CHROMIUM)
 
 LONG_AND_SHORT = """
 r0 s0 l0 layer=0 sliding b0 w0 attention_load_k  1000000000 5000000000
 r0 s0 l0 layer=0 sliding b0 w4 attention_compute 3000000007 3000000039
 """
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
 
 
 @pytest.fixture(scope="module")

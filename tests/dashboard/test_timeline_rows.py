@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +10,7 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from chromium import chromium_path
+from chromium import NEEDS_CHROMIUM
 from playwright.sync_api import Route
 from site_visits import Site
 from timeline_visits import VIEW, Timeline, every_span
@@ -21,16 +19,7 @@ from musetrace.figures.theme import theme
 from musetrace.store import Run
 from tests.unit.attached_run import record_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with ExitStack() as stack:
-        yield Site(stack)
+pytestmark = list(NEEDS_CHROMIUM)
 
 
 def test_the_mouse_zooms_pans_and_moves_the_minimaps_brush(site: Site, decode_path: Path) -> None:

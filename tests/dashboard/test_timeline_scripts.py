@@ -15,13 +15,10 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from chromium import chromium, chromium_path
+from chromium import NEEDS_CHROMIUM, chromium
 from playwright.sync_api import Page
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium_path() is None, reason="no Chromium: install it, or name it in CHROMIUM"),
-]
+pytestmark = list(NEEDS_CHROMIUM)
 
 LIMITS = {"from": 0, "to": 1_000_000}
 VIEW = {"from": 0, "to": 1_000_000, "top": 0, "rowPx": 10}
