@@ -9,15 +9,14 @@ from typing import Any
 import plotly.graph_objects as go
 
 from musetrace.analysis.comparing.difference import CANNOT_TELL, FASTER, SAME, SLOWER
-from musetrace.figures.axes import left_margin_px
+from musetrace.figures.axes import NamedRows
 from musetrace.figures.theme import Theme, template, theme
 from musetrace.figures.wording import US, exact_ns, plus_minus, shown
 
 MOST_ROWS = 40
 
-_ROW_PX, _PERCENT = 20, 100
-_TOP_PX, _BOTTOM_PX, _RIGHT_PX = 8, 44, 24
-_LABEL_CHARACTERS = 34
+_PERCENT = 100
+_ROWS = NamedRows(row_px=20, top_px=8, bottom_px=44, right_px=24, characters=34)
 _ROOM = 0.06  # of the axis, beside the outermost end
 _SYMBOLS = {FASTER: "triangle-left", SLOWER: "triangle-right", SAME: "square", CANNOT_TELL: "circle-open"}
 _HOVER = (
@@ -52,13 +51,6 @@ def difference_forest_figure(
     figure.update_layout(
         template=template(theme_name),
         barmode="overlay",
-        height=_ROW_PX * max(len(drawn), 1) + _TOP_PX + _BOTTOM_PX,
-        margin={
-            "l": left_margin_px([row.name[:_LABEL_CHARACTERS] for row in drawn]),
-            "r": _RIGHT_PX,
-            "t": _TOP_PX,
-            "b": _BOTTOM_PX,
-        },
         xaxis={
             "range": [first - room, last + room],
             "title": {"text": f"B minus A, {unit}, with its 95 % interval"},
@@ -66,13 +58,7 @@ def difference_forest_figure(
             "exponentformat": "none",
             "showline": True,
         },
-        yaxis={
-            "range": [len(drawn) - 0.5, -0.5],
-            "fixedrange": True,
-            "tickvals": list(range(len(drawn))),
-            "ticktext": [shown(row.name, _LABEL_CHARACTERS) for row in drawn],
-            "ticklabelstandoff": 8,
-        },
+        **_ROWS.layout([row.name for row in drawn]),
     )
     return figure
 

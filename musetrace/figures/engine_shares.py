@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from musetrace.figures.axes import left_margin_px
+from musetrace.figures.axes import NamedRows
 from musetrace.figures.theme import KindStyle, Theme, template, theme
 from musetrace.figures.wording import exact_ns, plus_minus
 
@@ -26,8 +26,8 @@ STATE_WORDS = {
 }
 _KIND_OF_STATE = {"loads": "load", "compute": "compute", "communication": "send", "waiting_only": "wait"}
 
-_ROW_PX, _BAR, _ALONE_BAR = 24, 0.62, 0.26
-_TOP_PX, _BOTTOM_PX, _RIGHT_PX = 8, 44, 118
+_BAR, _ALONE_BAR = 0.62, 0.26
+_ROWS = NamedRows(row_px=24, top_px=8, bottom_px=44, right_px=118, characters=60)
 _PERCENT = 100.0
 _HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]}<extra></extra>"
 
@@ -45,21 +45,13 @@ def engine_shares_figure(table: pa.Table, theme_name: str) -> go.Figure:
     figure.update_layout(
         template=template(theme_name),
         barmode="overlay",
-        height=_ROW_PX * max(len(rows), 1) + _TOP_PX + _BOTTOM_PX,
-        margin={"l": left_margin_px(names), "r": _RIGHT_PX, "t": _TOP_PX, "b": _BOTTOM_PX},
         xaxis={
             "range": [0, _PERCENT],
             "title": {"text": "% of the blocks' time"},
             "showline": True,
             "fixedrange": True,
         },
-        yaxis={
-            "range": [len(rows) - 0.5, -0.5],
-            "fixedrange": True,
-            "tickvals": list(range(len(rows))),
-            "ticktext": names,
-            "ticklabelstandoff": 8,
-        },
+        **_ROWS.layout(names),
     )
     return figure
 

@@ -9,15 +9,14 @@ import plotly.graph_objects as go
 import pyarrow as pa
 
 from musetrace.analysis.priorities.findings import IDLE_CAUSE
-from musetrace.figures.axes import left_margin_px, time_axis
+from musetrace.figures.axes import NamedRows, time_axis
 from musetrace.figures.theme import KindStyle, Theme, template, theme
 from musetrace.figures.wording import US, exact_ns, plus_minus, shown
 
 MOST_CAUSES = 12
 
-_ROW_PX, _BAR = 22, 0.62
-_TOP_PX, _BOTTOM_PX, _RIGHT_PX = 8, 44, 72
-_LABEL_CHARACTERS = 32
+_BAR = 0.62
+_ROWS = NamedRows(row_px=22, top_px=8, bottom_px=44, right_px=72, characters=32)
 _DECIMAL_BELOW_NS = (1_000_000, 100_000)  # a decimal of a us more below each
 _HOVER = "<b>%{customdata[0]}</b> %{customdata[1]}<br>%{customdata[2]}<extra></extra>"
 
@@ -39,21 +38,8 @@ def idle_causes_figure(
     longest = max((row["per_step_ns"] for row in rows), default=1) / US
     figure.update_layout(
         template=template(theme_name),
-        height=_ROW_PX * max(len(rows), 1) + _TOP_PX + _BOTTOM_PX,
-        margin={
-            "l": left_margin_px([name[:_LABEL_CHARACTERS] for name in called]),
-            "r": _RIGHT_PX,
-            "t": _TOP_PX,
-            "b": _BOTTOM_PX,
-        },
         xaxis=time_axis((0.0, longest), "\N{MICRO SIGN}s of a step that an average block is idle"),
-        yaxis={
-            "range": [len(rows) - 0.5, -0.5],
-            "fixedrange": True,
-            "tickvals": list(range(len(rows))),
-            "ticktext": [shown(name, _LABEL_CHARACTERS) for name in called],
-            "ticklabelstandoff": 8,
-        },
+        **_ROWS.layout(called),
     )
     return figure
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from musetrace.figures.axes import left_margin_px, time_axis
+from musetrace.figures.axes import NamedRows, time_axis
 from musetrace.figures.difference_forest import verdict_colour
 from musetrace.figures.theme import Theme, template, theme
 from musetrace.figures.wording import US, exact_ns, plus_minus, shown
 
 MOST_CAUSES = 16
 
-_ROW_PX, _BAR, _SHIFT = 30, 0.34, 0.19
-_TOP_PX, _BOTTOM_PX, _RIGHT_PX = 8, 44, 116
-_LABEL_CHARACTERS = 44
+_BAR, _SHIFT = 0.34, 0.19
+_ROWS = NamedRows(row_px=30, top_px=8, bottom_px=44, right_px=116, characters=44)
 _HOVER = (
     "<b>%{customdata[0]}</b> in %{customdata[1]}<br>%{customdata[2]} ns<br>%{customdata[3]}<extra></extra>"
 )
@@ -43,21 +42,8 @@ def idle_pairs_figure(rows: Sequence[Mapping[str, Any]], names: Sequence[str], t
     figure.update_layout(
         template=template(theme_name),
         barmode="overlay",
-        height=_ROW_PX * max(len(rows), 1) + _TOP_PX + _BOTTOM_PX,
-        margin={
-            "l": left_margin_px([name[:_LABEL_CHARACTERS] for name in names]),
-            "r": _RIGHT_PX,
-            "t": _TOP_PX,
-            "b": _BOTTOM_PX,
-        },
         xaxis=time_axis((0.0, longest), "\N{MICRO SIGN}s of a launch that an average block is idle"),
-        yaxis={
-            "range": [len(rows) - 0.5, -0.5],
-            "fixedrange": True,
-            "tickvals": list(range(len(rows))),
-            "ticktext": [shown(name, _LABEL_CHARACTERS) for name in names],
-            "ticklabelstandoff": 8,
-        },
+        **_ROWS.layout(names),
     )
     return figure
 

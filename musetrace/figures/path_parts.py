@@ -9,15 +9,14 @@ import plotly.graph_objects as go
 import pyarrow as pa
 
 from musetrace.analysis.certainty.clock_quality import combined_ns, largest_first
-from musetrace.figures.axes import left_margin_px, time_axis
+from musetrace.figures.axes import NamedRows, time_axis
 from musetrace.figures.theme import KindStyle, Theme, template, theme
 from musetrace.figures.wording import US, exact_ns, plus_minus, shown
 
 MOST_BARS = 24
 
-_ROW_PX, _BAR = 22, 0.62
-_TOP_PX, _BOTTOM_PX, _RIGHT_PX = 8, 44, 110
-_LABEL_CHARACTERS = 24
+_BAR = 0.62
+_ROWS = NamedRows(row_px=22, top_px=8, bottom_px=44, right_px=110, characters=24)
 _HOVER = (
     "<b>%{customdata[0]}</b> %{customdata[1]}<br>%{customdata[2]}<br>%{customdata[3]}<br>"
     "on the path of %{customdata[4]}<extra></extra>"
@@ -45,21 +44,8 @@ def path_parts_figure(parts: pa.Table, name_of: NameOf, theme_name: str, each: s
     figure.update_layout(
         template=template(theme_name),
         barmode="overlay",
-        height=_ROW_PX * max(len(bars), 1) + _TOP_PX + _BOTTOM_PX,
-        margin={
-            "l": left_margin_px([bar["name"][:_LABEL_CHARACTERS] for bar in bars]),
-            "r": _RIGHT_PX,
-            "t": _TOP_PX,
-            "b": _BOTTOM_PX,
-        },
         xaxis=time_axis((0.0, longest), f"\N{MICRO SIGN}s of a {each} on its critical path"),
-        yaxis={
-            "range": [len(bars) - 0.5, -0.5],
-            "fixedrange": True,
-            "tickvals": list(range(len(bars))),
-            "ticktext": [shown(bar["name"], _LABEL_CHARACTERS) for bar in bars],
-            "ticklabelstandoff": 8,
-        },
+        **_ROWS.layout([bar["name"] for bar in bars]),
     )
     return figure
 
