@@ -32,6 +32,17 @@ def address(view: str, run: int, **fields: str | int) -> str:
     return f"/{view}{write_query(first | {name: str(value) for name, value in fields.items()})}"
 
 
+def to_location(where: str) -> tuple[str, str]:
+    """What :func:`address` made, as ``dcc.Location`` takes it: ``pathname`` and ``search``."""
+    path, mark, query = where.partition("?")
+    return path, mark + query
+
+
+def span_name(rank: int, step: int, span: int) -> str:
+    """A span in the address of the timeline: ``span`` is its place in ``run.spans(rank, step)``."""
+    return f"{rank}.{step}.{span}"
+
+
 def run_index(query: Mapping[str, str]) -> int:
     """Which run a query means; the first for what is no number."""
     text = query.get(RUN, "")

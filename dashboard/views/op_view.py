@@ -16,7 +16,15 @@ from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Option, Scope, ScopeChoices
 from musetrace.dashboard.views.both_timelines import draw_both
-from musetrace.dashboard.views.parts import downloads, graph, legend, picker, scope_pickers, section
+from musetrace.dashboard.views.parts import (
+    SCOPE_INPUTS,
+    downloads,
+    graph,
+    legend,
+    picker,
+    scope_pickers,
+    section,
+)
 from musetrace.dashboard.views.span_quality import nothing_stamped, quality
 from musetrace.dashboard.views.view import Page, View
 from musetrace.figures.blank import sentence_figure
@@ -65,7 +73,7 @@ def register(app: Dash, runs: OpenRuns) -> None:
         Output(NOTE, "children"),
         Output(FILES, "children"),
         Input(ids.RUN, "data"),
-        *(Input(ids.field(name), "value") for name in Scope().fields()),
+        *SCOPE_INPUTS,
         Input(ids.field("beside"), "value"),
         Input(ids.THEME, "data"),
     )

@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from dash import dcc, html
+from dash import Input, State, dcc, html
 
 from musetrace.dashboard import ids
 from musetrace.dashboard.address import RUN
 from musetrace.dashboard.open_runs import RunRef
 from musetrace.dashboard.scope import Option, Scope, ScopeChoices
 from musetrace.figures.graph_config import GRAPH_CONFIG
+
+# For the callbacks of a view with scope_pickers(): kind, rank and step, as Scope takes them.
+SCOPE_INPUTS = tuple(Input(ids.field(name), "value") for name in Scope().fields())
+SCOPE_STATES = tuple(State(ids.field(name), "value") for name in Scope().fields())
 
 _NOTHING_YET = {
     "xaxis": {"visible": False},

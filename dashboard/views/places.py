@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from musetrace.analysis.spans.run_origin import origin_ns
-from musetrace.dashboard.address import address
+from musetrace.dashboard.address import address, span_name
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.open_runs import RunRef
 from musetrace.dashboard.scope import ALL, Scope
@@ -58,7 +58,7 @@ class Places:
             "row_to": min(max(rows) + _ROOM_ROWS + 1, last),
         }
         if span is not None:
-            fields["span"] = ".".join(map(str, span))
+            fields["span"] = span_name(*span)
         return address("timeline", self.run, **fields)
 
     def launch(self, rank: int, begin_ns: int, end_ns: int) -> str:

@@ -21,7 +21,14 @@ from musetrace.dashboard.views.idle.shown import (
     show_examples,
     show_places,
 )
-from musetrace.dashboard.views.parts import downloads, graph, scope_pickers, section
+from musetrace.dashboard.views.parts import (
+    SCOPE_INPUTS,
+    SCOPE_STATES,
+    downloads,
+    graph,
+    scope_pickers,
+    section,
+)
 from musetrace.dashboard.views.view import Page, View
 
 CAUSE = "cause"
@@ -86,18 +93,17 @@ def register(app: Dash, runs: OpenRuns) -> None:
     def answers(ref: object, *scope: str) -> ScopeAnswers:
         return ScopeAnswers(runs, RunRef.of(ref), Scope(*scope))
 
-    scope_fields = [Input(ids.field(name), "value") for name in Scope().fields()]
-    _show_what_was_chosen(app, answers, scope_fields)
+    _show_what_was_chosen(app, answers)
     _choose_by_clicks(app, answers)
 
 
-def _show_what_was_chosen(app: Dash, answers: Answers, scope_fields: list[Input]) -> None:
+def _show_what_was_chosen(app: Dash, answers: Answers) -> None:
     """Fill tables and figure from the pickers and the cause."""
 
     @app.callback(
         *(Output(one, "children") for one in (SUMS, TABLE, NOTE, FILES)),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         State(ids.field(CAUSE), "value"),
     )
     def on_scope(ref: object, kind: str, rank: str, step: str, cause: str) -> tuple[Any, ...]:
@@ -108,7 +114,7 @@ def _show_what_was_chosen(app: Dash, answers: Answers, scope_fields: list[Input]
         Output(EXAMPLES, "children"),
         Output(EXAMPLE_FILES, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.field(CAUSE), "value"),
     )
     def on_cause(ref: object, kind: str, rank: str, step: str, cause: str) -> tuple[Any, Any]:
@@ -119,7 +125,7 @@ def _show_what_was_chosen(app: Dash, answers: Answers, scope_fields: list[Input]
         Output(HEAT_NOTE, "children"),
         Output(HEAT_FILES, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.field(CAUSE), "value"),
         Input(ids.THEME, "data"),
     )
@@ -135,7 +141,7 @@ def _show_what_was_chosen(app: Dash, answers: Answers, scope_fields: list[Input]
         Output(AFTER_NOTE, "children"),
         Output(AFTER_FILES, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
     )
     def on_places(ref: object, kind: str, rank: str, step: str) -> tuple[Any, ...]:
         of = answers(ref, kind, rank, step)
@@ -159,7 +165,7 @@ def _choose_by_clicks(app: Dash, answers: Answers) -> None:
         Output(tables.CAUSES, "selectedRows"),
         Input(HEAT, "clickData"),
         State(ids.RUN, "data"),
-        *(State(ids.field(name), "value") for name in Scope().fields()),
+        *SCOPE_STATES,
         prevent_initial_call=True,
     )
     def on_cell(click: object, ref: object, kind: str, rank: str, step: str) -> Any:

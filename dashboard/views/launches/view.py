@@ -8,12 +8,13 @@ from typing import Any
 from dash import Dash, Input, Output, State, html, no_update
 
 from musetrace.dashboard import ids
+from musetrace.dashboard.address import to_location
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope, ScopeChoices
 from musetrace.dashboard.views.launches.edges import draw_edges
 from musetrace.dashboard.views.launches.one_step import clicked_launch, draw_step
 from musetrace.dashboard.views.launches.steps import list_steps
-from musetrace.dashboard.views.parts import downloads, graph, scope_pickers, section
+from musetrace.dashboard.views.parts import SCOPE_INPUTS, downloads, graph, scope_pickers, section
 from musetrace.dashboard.views.view import Page, View
 from musetrace.figures.blank import sentence_figure
 
@@ -56,13 +57,11 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
 
 def register(app: Dash, runs: OpenRuns) -> None:
     """Connect the pickers, the graphs and the tables; a click on a launch goes to the timeline."""
-    scope_fields = [Input(ids.field(name), "value") for name in Scope().fields()]
-    _connect_step(app, runs, scope_fields)
-    _connect_answers(app, runs, scope_fields)
+    _connect_step(app, runs)
+    _connect_answers(app, runs)
 
 
-def _connect_step(app: Dash, runs: OpenRuns, scope_fields: list[Input]) -> None:
-
+def _connect_step(app: Dash, runs: OpenRuns) -> None:
     @app.callback(
         Output(STRIP, "figure"),
         Output(STRIP_NOTE, "children"),
@@ -70,7 +69,7 @@ def _connect_step(app: Dash, runs: OpenRuns, scope_fields: list[Input]) -> None:
         Output(HOST, "figure"),
         Output(HOST_FRAME, "hidden"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.THEME, "data"),
     )
     def on_step(ref: object, kind: str, rank: str, step: str, theme_name: str) -> tuple[Any, ...]:
@@ -88,13 +87,10 @@ def _connect_step(app: Dash, runs: OpenRuns, scope_fields: list[Input]) -> None:
     )
     def on_click(click: object, ref: object) -> tuple[Any, Any]:
         found = clicked_launch(click, RunRef.of(ref).index)
-        if found is None:
-            return no_update, no_update
-        path, _, search = found.partition("?")
-        return path, f"?{search}"
+        return (no_update, no_update) if found is None else to_location(found)
 
 
-def _connect_answers(app: Dash, runs: OpenRuns, scope_fields: list[Input]) -> None:
+def _connect_answers(app: Dash, runs: OpenRuns) -> None:
     @app.callback(
         Output(ALL_IN, "figure"),
         Output(GAP, "figure"),
@@ -103,7 +99,7 @@ def _connect_answers(app: Dash, runs: OpenRuns, scope_fields: list[Input]) -> No
         Output(EDGES_FILES, "children"),
         Output(EDGES_TABLE, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.THEME, "data"),
     )
     def on_edges(ref: object, kind: str, rank: str, step: str, theme_name: str) -> tuple[Any, ...]:
@@ -116,7 +112,7 @@ def _connect_answers(app: Dash, runs: OpenRuns, scope_fields: list[Input]) -> No
         Output(STEPS_FILES, "children"),
         Output(STEPS_TABLE, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
     )
     def on_steps(ref: object, kind: str, rank: str, step: str) -> tuple[Any, ...]:
         of, scope = RunRef.of(ref), Scope(kind, rank, step)

@@ -13,7 +13,7 @@ from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Option, Scope, ScopeChoices
 from musetrace.dashboard.views.overlap.engines import draw_shares, draw_use
 from musetrace.dashboard.views.overlap.roofline import LINEAR, LOG, bandwidths, draw_roofline
-from musetrace.dashboard.views.parts import downloads, graph, picker, scope_pickers, section
+from musetrace.dashboard.views.parts import SCOPE_INPUTS, downloads, graph, picker, scope_pickers, section
 from musetrace.dashboard.views.view import Page, View
 
 SHARES, SHARES_NOTE, SHARES_FILES = "overlap-graph", "overlap-note", "overlap-files"
@@ -55,14 +55,13 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
 
 def register(app: Dash, runs: OpenRuns) -> None:
     """Connect the pickers, the graphs and the table."""
-    scope_fields = [Input(ids.field(name), "value") for name in Scope().fields()]
 
     @app.callback(
         Output(SHARES, "figure"),
         Output(SHARES_NOTE, "children"),
         Output(SHARES_FILES, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.THEME, "data"),
     )
     def on_shares(ref: object, kind: str, rank: str, step: str, theme_name: str) -> tuple[Any, ...]:
@@ -74,7 +73,7 @@ def register(app: Dash, runs: OpenRuns) -> None:
         Output(USE_NOTE, "children"),
         Output(USE_FILES, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.THEME, "data"),
     )
     def on_use(ref: object, kind: str, rank: str, step: str, theme_name: str) -> tuple[Any, ...]:
@@ -87,7 +86,7 @@ def register(app: Dash, runs: OpenRuns) -> None:
         Output(ROOF_FILES, "children"),
         Output(ROOF_TABLE, "children"),
         Input(ids.RUN, "data"),
-        *scope_fields,
+        *SCOPE_INPUTS,
         Input(ids.field(SCALE), "value"),
         Input(ids.THEME, "data"),
     )

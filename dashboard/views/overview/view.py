@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,6 +14,7 @@ from musetrace.analysis.certainty.rank_clocks import rank_times
 from musetrace.analysis.spans.selection import LaunchColumns
 from musetrace.analysis.timeline.outlier_steps import LEAST_STEPS
 from musetrace.dashboard import ids
+from musetrace.dashboard.address import to_location
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
@@ -102,8 +102,8 @@ def register(app: Dash, runs: OpenRuns) -> None:
     )
     def on_cell(click: object, ref: object) -> tuple[Any, Any]:
         of = RunRef.of(ref)
-        where = urlsplit(launch_clicked(runs.run(of), of, click))
-        return (where.path, f"?{where.query}") if where.path else (no_update, no_update)
+        where = launch_clicked(runs.run(of), of, click)
+        return to_location(where) if where else (no_update, no_update)
 
     @app.callback(
         Output(FINDINGS, "children"),

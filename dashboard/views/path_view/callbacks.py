@@ -12,7 +12,7 @@ from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope
 from musetrace.dashboard.views.grid import grid
-from musetrace.dashboard.views.parts import as_options, downloads
+from musetrace.dashboard.views.parts import SCOPE_INPUTS, SCOPE_STATES, as_options, downloads
 from musetrace.dashboard.views.path_view import path_ids as at
 from musetrace.dashboard.views.path_view.levers import Levers, Setting, lever_parts
 from musetrace.dashboard.views.path_view.path_answers import (
@@ -32,9 +32,6 @@ from musetrace.dashboard.views.path_view.what_answers import (
     what_ifs_of,
 )
 
-_SCOPE = tuple(Input(ids.field(name), "value") for name in Scope().fields())
-_SCOPE_STATE = tuple(State(ids.field(name), "value") for name in Scope().fields())
-
 
 def register(app: Dash, runs: OpenRuns) -> None:
     """Connect the pickers, the graphs, the levers and the address."""
@@ -51,7 +48,7 @@ def _register_path(app: Dash, runs: OpenRuns) -> None:
         Output(at.EDGES, "children"),
         Output(at.FILES, "children"),
         Input(ids.RUN, "data"),
-        *_SCOPE,
+        *SCOPE_INPUTS,
         Input(ids.field("of"), "value"),
         Input(ids.THEME, "data"),
     )
@@ -77,7 +74,7 @@ def _register_launch(app: Dash, runs: OpenRuns) -> None:
         Output(ids.field("drawn"), "options"),
         Output(ids.field("drawn"), "value"),
         Input(ids.RUN, "data"),
-        *_SCOPE,
+        *SCOPE_INPUTS,
         State(ids.field("drawn"), "value"),
         prevent_initial_call=True,
     )
@@ -95,7 +92,7 @@ def _register_launch(app: Dash, runs: OpenRuns) -> None:
         Output(at.WHICH, "children"),
         Output(at.ROWS, "children"),
         Input(ids.RUN, "data"),
-        *_SCOPE,
+        *SCOPE_INPUTS,
         Input(ids.field("drawn"), "value"),
         Input(ids.THEME, "data"),
     )
@@ -111,7 +108,7 @@ def _register_launch(app: Dash, runs: OpenRuns) -> None:
         Input(at.STRETCHES, "selectedRows"),
         Input(at.STRIP, "figure"),
         State(ids.RUN, "data"),
-        *_SCOPE_STATE,
+        *SCOPE_STATES,
         State(ids.field("drawn"), "value"),
         prevent_initial_call=True,
     )
@@ -129,7 +126,7 @@ def _register_what_if(app: Dash, runs: OpenRuns) -> None:
         Output(at.NAMES, "data"),
         Output(at.BEST, "children"),
         Input(ids.RUN, "data"),
-        *_SCOPE,
+        *SCOPE_INPUTS,
         State(at.LIVE, "data"),
     )
     def on_levers(ref: object, kind: str, rank: str, step: str, what: str) -> tuple[Any, Any, Any]:
@@ -140,7 +137,7 @@ def _register_what_if(app: Dash, runs: OpenRuns) -> None:
         Output(at.RESULT, "children"),
         Output(at.DONE, "data"),
         Input(ids.RUN, "data"),
-        *_SCOPE,
+        *SCOPE_INPUTS,
         Input(at.LIVE, "data"),
         Input(ids.THEME, "data"),
     )

@@ -13,7 +13,7 @@ from musetrace import analysis
 from musetrace.analysis import below_tick_spans, ignored_spans
 from musetrace.analysis.certainty.clock_quality import largest_first
 from musetrace.cli.path_words import edge_words, launches_words, part_words
-from musetrace.dashboard.address import address
+from musetrace.dashboard.address import address, span_name
 from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope
@@ -188,4 +188,4 @@ def stretch_parts(rows: Sequence[Mapping[str, Any]], place: int, ref: RunRef, ti
 
 
 def _timeline(row: Mapping[str, Any], ref: RunRef) -> str:
-    return address("timeline", ref.index, span=f"{row['rank']}.{row['step']}.{row['span']}")
+    return address("timeline", ref.index, span=span_name(row["rank"], row["step"], row["span"]))

@@ -10,7 +10,7 @@ from dash import dcc, html
 from musetrace.analysis import alignment_error_ns, tick_ns
 from musetrace.analysis.gaps.late_arrivals import late_arrivals
 from musetrace.analysis.gaps.one_stop import EARLY, LEAD, details_of_stop, no_lead_sentence
-from musetrace.dashboard.address import address
+from musetrace.dashboard.address import address, span_name
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import or_sentence
 from musetrace.dashboard.scope import Scope
@@ -82,7 +82,7 @@ def _example(row: Mapping[str, Any], run_index: int) -> list[Any]:
         "timeline",
         run_index,
         ranks=row["rank"],
-        span=f"{row['rank']}.{row['step']}.{row['span']}",
+        span=span_name(row["rank"], row["step"], row["span"]),
         **{"from": max(row["from_ns"] - around, 0), "to": row["to_ns"] + around},
     )
     layer = f", layer {row['layer']}" if row["layer"] >= 0 else ""
