@@ -23,7 +23,7 @@ WORK, LOADS = ("compute", "send", "recv", "sync"), ("load", "prefetch")
 
 
 class Stamp(NamedTuple):
-    """One span; times in ns from the launch's begin."""
+    """One span; its times in ns, here from the launch's begin."""
 
     begin: int
     end: int

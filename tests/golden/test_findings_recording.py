@@ -6,31 +6,20 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from musetrace import analysis
 from musetrace.cli import main
 from musetrace.store import Run, open_run
+from tests.golden.stamped_launches import LOADS, WORK, Stamp
 
 RECORDING = Path(__file__).resolve().parents[2] / "samples" / "recordings" / "slice-h200"
 BLOCKS, STEPS = 132, 2
-WORK, LOADS = ("compute", "send", "recv", "sync"), ("load", "prefetch")
 
-
-class Stamp(NamedTuple):
-    """One span; times in ns, cut off at its launch."""
-
-    begin: int
-    end: int
-    job: str
-    op: str
-    kind: str
-    warp: int
-
-
-Instance = tuple[str, int, int, list[Stamp]]  # kind of launch, its begin and end, the spans of one block
+# Kind of launch, its begin and end, the spans of one block, cut off there: ns from the step's begin.
+Instance = tuple[str, int, int, list[Stamp]]
 
 
 @pytest.fixture(scope="module")
