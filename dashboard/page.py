@@ -62,7 +62,7 @@ def theme_toggle() -> html.Button:
     return html.Button(
         [html.Span(className="theme-icon"), html.Span(className="theme-name")],
         id=ids.THEME_TOGGLE,
-        className="theme-toggle",
+        className="plain-button theme-toggle",
         title="light, dark, or as the system (t)",
     )
 
