@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from musetrace.analysis.spans.run_origin import origin_ns
+from musetrace.analysis.spans.run_axis import origin_ns
 from musetrace.dashboard.address import address, span_name
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.open_runs import RunRef

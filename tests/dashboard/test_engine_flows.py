@@ -15,7 +15,7 @@ pytest.importorskip("playwright")
 from chromium import NEEDS_CHROMIUM
 from site_visits import Site, Visit
 
-from musetrace.analysis.spans.run_origin import origin_ns
+from musetrace.analysis.spans.run_axis import origin_ns
 from musetrace.job_table import JobTable
 from musetrace.store import Run
 

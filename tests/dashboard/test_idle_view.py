@@ -12,7 +12,7 @@ from dash import no_update
 from hostile import HOSTILE
 
 from musetrace import analysis
-from musetrace.analysis.spans.run_origin import origin_ns
+from musetrace.analysis.spans.run_axis import origin_ns
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope
 from musetrace.dashboard.scope_answers import ScopeAnswers

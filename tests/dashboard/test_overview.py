@@ -12,7 +12,7 @@ from hostile import HOSTILE
 from test_idle_view import links_of, text_of
 
 from musetrace import analysis
-from musetrace.analysis.spans.run_origin import origin_ns
+from musetrace.analysis.spans.run_axis import origin_ns
 from musetrace.cli.output import Screen
 from musetrace.cli.report.document import Ranking, Sentence
 from musetrace.cli.report.findings_section import finding_blocks

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musetrace import analysis
-from musetrace.analysis.spans.run_origin import origin_ns
+from musetrace.analysis.spans.run_axis import origin_ns
 from musetrace.analysis.timeline.one_step import launches_of_step, typical_step
 from musetrace.errors import AnalysisError
 from tests.unit import analysis_oracle as oracle

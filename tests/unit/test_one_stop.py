@@ -21,7 +21,7 @@ from musetrace.analysis.gaps.one_stop import (
     no_lead_sentence,
 )
 from musetrace.analysis.kept_sums.cubes import keep_cubes
-from musetrace.analysis.spans.run_origin import origin_ns
+from musetrace.analysis.spans.run_axis import origin_ns
 from musetrace.errors import AnalysisError
 from musetrace.store.cube_store import CubeStore
 from tests.unit import analysis_oracle as oracle

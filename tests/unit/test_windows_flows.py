@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musetrace.analysis.windows.axis import RunAxis
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.windows.flows import (
     NO_WAIT,
     NOT_CERTAIN,

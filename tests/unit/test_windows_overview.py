@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musetrace.analysis.kept_sums.cubes import keep_cubes
-from musetrace.analysis.windows.axis import RunAxis
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.windows.overview import kept_overview, overview_of_spans
 from musetrace.analysis.windows.rows import SMS, Rows, block_rows
 from musetrace.analysis.windows.window import View

@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.certainty.clock_quality import largest_first
-from musetrace.analysis.certainty.rank_clocks import rank_times
 from musetrace.analysis.gaps.one_stop import stop_number
 from musetrace.analysis.gaps.sends import Sends
 from musetrace.analysis.gaps.stops import stop_jobs
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.analysis.spans.run_origin import origin_ns
 from musetrace.analysis.spans.selection import Counted, Selection, StepSpans, check_scope, spans_by_step
 
 Ints = npt.NDArray[np.int64]
@@ -47,7 +46,7 @@ def late_arrivals(run: RunLike, *, stop: str, step: int, layer_kind: str | None 
     stand in the order of ranks and of the step. ``block`` arrived last, or is the first of several that did
     within a tick (``is_tied``; null where that is not known). ``span`` is its last send: an index into
     ``run.spans(rank, step)``. ``from_ns`` and ``to_ns`` are the first and the last arrival from the run's
-    origin (``run_origin``).
+    origin (``spans.run_axis``).
 
     Meaning: examples of what ``arrivals`` sums up, to be looked at span by span.
 
@@ -58,21 +57,21 @@ def late_arrivals(run: RunLike, *, stop: str, step: int, layer_kind: str | None 
     check_scope(run, scope)
     send = list(stop_jobs(run.job_table).values())[number][1]
     found: list[dict[str, Any]] = []
+    axis = RunAxis.of(run)
     for spans in spans_by_step(run, scope, counted) if send is not None else ():
-        found += [row for one in spans for row in _rows(run, one, send or 0)]
+        found += [row for one in spans for row in _rows(run, axis, one, send or 0)]
     rows = largest_first(found, "spread_ns", "uncertainty_ns")[:MOST_ROWS]
     return answer(run, _FIELDS, [_with_span(run, row, send or 0) for row in rows], counted)
 
 
-def _rows(run: RunLike, spans: StepSpans, send: int) -> list[dict[str, Any]]:
+def _rows(run: RunLike, axis: RunAxis, spans: StepSpans, send: int) -> list[dict[str, Any]]:
     sends, tick = Sends.of(spans, send, run.blocks), tick_ns(run)
     here, latest = sends.here, sends.latest_ns
     first = np.where(here, sends.last_ns, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
-    clock, origin = rank_times(run)[spans.rank], origin_ns(run)
     rows = []
     for at in np.flatnonzero(here.sum(axis=1) > 1).tolist():
         ends = np.array([first[at], latest[at]]) + spans.base_ns
-        from_ns, to_ns = (int(time) - origin for time in clock.aligned(ends))
+        from_ns, to_ns = axis.on_axis(spans.rank, ends).tolist()
         near = here[at] & (sends.last_ns[at] > latest[at] - max(tick or 1, 1))
         rows.append(
             {

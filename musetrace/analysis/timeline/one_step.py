@@ -12,9 +12,8 @@ import pyarrow as pa
 from musetrace.analysis.answer import answer, tick_ns
 from musetrace.analysis.certainty.observed import seen_by_rank
 from musetrace.analysis.certainty.percentiles import nearest_rank
-from musetrace.analysis.certainty.rank_clocks import rank_times
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.analysis.spans.run_origin import origin_ns
 from musetrace.analysis.spans.selection import Counted, LaunchColumns, Selection, check_step, chosen_ranks
 
 Ints = npt.NDArray[np.int64]
@@ -40,7 +39,7 @@ def launches_of_step(run: RunLike, *, step: int, rank: int | None = None) -> pa.
     """One row per launch of a step, rank by rank, in the order of the step; those without stamps too.
 
     ``begin_ns`` and ``end_ns`` are from the step's first time on any rank in scope, on the aligned axis
-    (``clocks``); ``from_ns`` is the begin from the run's origin (``run_origin``). ``gap_ns`` is from the
+    (``clocks``); ``from_ns`` is the begin from the run's origin (``spans.run_axis``). ``gap_ns`` is from the
     launch's end to the begin of the step's next one on the rank: negative where they overlap (PDL), null
     where the next one is not there. ``uncertainty_ns`` is that of each of them, a tick; against other ranks
     the alignment's error comes on top. ``blocks`` reported, of ``blocks_total``. A launch without stamps has
@@ -58,9 +57,9 @@ def launches_of_step(run: RunLike, *, step: int, rank: int | None = None) -> pa.
     ranks = chosen_ranks(run, Selection(rank=rank))
     check_step(run, ranks, step)
     columns = {one: LaunchColumns.of(run.launches(one)) for one in ranks}
-    clocks, origin, tick = rank_times(run), origin_ns(run), tick_ns(run)
+    axis, tick = RunAxis.of(run), tick_ns(run)
     of_step = {one: its.take(np.flatnonzero(its.step == step)) for one, its in columns.items()}
-    begins = {one: clocks[one].aligned(its.begin_ns) - origin for one, its in of_step.items()}
+    begins = {one: axis.on_axis(one, its.begin_ns) for one, its in of_step.items()}
     stamped = [begins[one][its.stamped] for one, its in of_step.items()]
     first_ns = int(min((times.min() for times in stamped if len(times)), default=0))
     rows: list[dict[str, Any]] = []

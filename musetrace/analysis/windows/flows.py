@@ -14,10 +14,10 @@ from musetrace.analysis.answer import tick_ns
 from musetrace.analysis.gaps.attribution import attribution
 from musetrace.analysis.gaps.producers import RANKS, Match, matches
 from musetrace.analysis.gaps.wait_jobs import WaitJob, wait_jobs
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import Counted, Selection, StepSpans, spans_by_step
 from musetrace.analysis.spans.step_axis import StepAxis
-from musetrace.analysis.windows.axis import RunAxis
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from musetrace import _core
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.analysis.windows.axis import RunAxis
 from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows
 
 Column = npt.NDArray[Any]

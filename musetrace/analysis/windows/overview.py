@@ -12,9 +12,9 @@ from musetrace import _core
 from musetrace.analysis.kept_sums.cubes import kept
 from musetrace.analysis.kept_sums.question import from_spans
 from musetrace.analysis.kept_sums.state import State
+from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import LaunchColumns, Selection
-from musetrace.analysis.windows.axis import RunAxis
 from musetrace.analysis.windows.job_strips import JobStrips
 from musetrace.analysis.windows.launch_cover import LAUNCH_COVER
 from musetrace.analysis.windows.rows import BLOCKS

@@ -82,6 +82,11 @@ class RunAxis:
         yield from steps.step[places[np.argsort(steps.from_ns[places], kind="stable")]].tolist()
 
 
+def origin_ns(run: RunLike) -> int:
+    """Where the axis of a run begins; 0 where nothing was stamped."""
+    return RunAxis.of(run).origin_ns
+
+
 def _stamped_steps(run: RunLike, rank: int, clock: RankTimes) -> RankSteps:
     table = run.steps(rank)
     step, base, end = (table[name].to_numpy().astype(np.int64) for name in ("step", "base_ns", "end_ns"))
