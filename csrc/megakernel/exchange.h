@@ -26,6 +26,7 @@
 
 #include <cstdint>
 
+#include "megakernel/aligned_places.h"
 #include "megakernel/geometry.h"
 
 namespace musetrace::megakernel {
@@ -66,32 +67,27 @@ struct ExchangeLayout {
 
 constexpr ExchangeLayout make_exchange(const Shape& s, const Plan& plan, Stop4 stop4) {
     constexpr std::uint64_t kToken = kTokens;
-    std::uint64_t end = 0;
-    const auto take = [&end](std::uint64_t bytes) {
-        const std::uint64_t begin = end;
-        end += (bytes + 127) / 128 * 128;
-        return begin;
-    };
+    AlignedPlaces places;
     ExchangeLayout e{};
-    e.attention = take(kToken * s.q_heads * plan.splits * kPartFloats * 4);
-    e.heads = take(kToken * s.head_columns() * 2);
-    e.sums1 = take(kToken * plan.dense_blocks * kSumFloats * 4);
-    e.x1 = take(kToken * s.hidden * 2);
-    e.pool = take(kToken * plan.pool_slices * s.pooled_rows() * 4);
-    e.router = take(kToken * plan.pool_slices * s.router_rows() * 4);
-    e.expert_x = take(kToken * s.moe_hidden * 2);
-    e.combined = take(kToken * s.pooled_rows() * 2);
-    e.sums5 = take(kToken * plan.dense_blocks * kSumFloats * 4);
-    e.x5 = take(kToken * s.hidden * 2);
-    e.qkv = take(kToken * plan.qkv_slices * s.qkv_units() * s.head_dim * 4);
-    e.pooled = take(kToken * s.moe_hidden * 2);
-    e.logits = take(kToken * s.experts * 4);
-    e.features = take(std::uint64_t{s.pairs()} * s.intermediate * 2);
-    e.outputs = take(std::uint64_t{s.pairs()} * (stop4 == Stop4::kGather ? s.moe_hidden : s.pooled_rows()) * 2);
-    e.squares = take(std::uint64_t{s.ranks} * s.pairs() * ExpertTiles(s).gemm2 * 4);
-    e.partial1 = take(kToken * s.ranks * s.hidden * 2);
-    e.partial5 = take(kToken * s.ranks * s.hidden * 2);
-    e.bytes = end;
+    e.attention = places.take(kToken * s.q_heads * plan.splits * kPartFloats * 4);
+    e.heads = places.take(kToken * s.head_columns() * 2);
+    e.sums1 = places.take(kToken * plan.dense_blocks * kSumFloats * 4);
+    e.x1 = places.take(kToken * s.hidden * 2);
+    e.pool = places.take(kToken * plan.pool_slices * s.pooled_rows() * 4);
+    e.router = places.take(kToken * plan.pool_slices * s.router_rows() * 4);
+    e.expert_x = places.take(kToken * s.moe_hidden * 2);
+    e.combined = places.take(kToken * s.pooled_rows() * 2);
+    e.sums5 = places.take(kToken * plan.dense_blocks * kSumFloats * 4);
+    e.x5 = places.take(kToken * s.hidden * 2);
+    e.qkv = places.take(kToken * plan.qkv_slices * s.qkv_units() * s.head_dim * 4);
+    e.pooled = places.take(kToken * s.moe_hidden * 2);
+    e.logits = places.take(kToken * s.experts * 4);
+    e.features = places.take(std::uint64_t{s.pairs()} * s.intermediate * 2);
+    e.outputs = places.take(std::uint64_t{s.pairs()} * (stop4 == Stop4::kGather ? s.moe_hidden : s.pooled_rows()) * 2);
+    e.squares = places.take(std::uint64_t{s.ranks} * s.pairs() * ExpertTiles(s).gemm2 * 4);
+    e.partial1 = places.take(kToken * s.ranks * s.hidden * 2);
+    e.partial5 = places.take(kToken * s.ranks * s.hidden * 2);
+    e.bytes = places.bytes();
     return e;
 }
 

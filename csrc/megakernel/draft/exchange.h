@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "megakernel/aligned_places.h"
 #include "megakernel/draft/geometry.h"
 
 namespace musetrace::megakernel::draft {
@@ -39,26 +40,21 @@ struct DraftExchange {
 
 constexpr DraftExchange make_exchange(const DraftSizes& s, const DraftPlan& plan) {
     constexpr std::uint64_t kToken = kTokens;
-    std::uint64_t end = 0;
-    const auto take = [&end](std::uint64_t bytes) {
-        const std::uint64_t begin = end;
-        end += (bytes + 127) / 128 * 128;
-        return begin;
-    };
+    AlignedPlaces places;
     DraftExchange e{};
-    e.attention = take(kToken * s.q_heads * plan.splits * kPartFloats * 4);
-    e.heads = take(kToken * s.head_columns() * 2);
-    e.sums1 = take(kToken * plan.dense_blocks * 4);
-    e.x1 = take(kToken * s.hidden * 2);
-    e.gate_up = take(kToken * plan.slices * 2 * s.inner * 4);
-    e.activated = take(kToken * s.inner * 2);
-    e.sums2 = take(kToken * plan.dense_blocks * 4);
-    e.x2 = take(kToken * s.hidden * 2);
-    e.qkv = take(kToken * plan.slices * s.qkv_rows() * 4);
-    e.context = take(kToken * plan.slices * s.context_rows() * 4);
-    e.partial1 = take(kToken * s.ranks * s.hidden * 2);
-    e.partial2 = take(kToken * s.ranks * s.hidden * 2);
-    e.bytes = end;
+    e.attention = places.take(kToken * s.q_heads * plan.splits * kPartFloats * 4);
+    e.heads = places.take(kToken * s.head_columns() * 2);
+    e.sums1 = places.take(kToken * plan.dense_blocks * 4);
+    e.x1 = places.take(kToken * s.hidden * 2);
+    e.gate_up = places.take(kToken * plan.slices * 2 * s.inner * 4);
+    e.activated = places.take(kToken * s.inner * 2);
+    e.sums2 = places.take(kToken * plan.dense_blocks * 4);
+    e.x2 = places.take(kToken * s.hidden * 2);
+    e.qkv = places.take(kToken * plan.slices * s.qkv_rows() * 4);
+    e.context = places.take(kToken * plan.slices * s.context_rows() * 4);
+    e.partial1 = places.take(kToken * s.ranks * s.hidden * 2);
+    e.partial2 = places.take(kToken * s.ranks * s.hidden * 2);
+    e.bytes = places.bytes();
     return e;
 }
 
