@@ -17,6 +17,17 @@ __device__ __forceinline__ void fill(W& w, std::uint64_t begin, std::uint64_t en
     }
 }
 
+// One warp of each block. The fence makes all that its lanes have written visible before anything that the block sends
+// later; it is early in the launch, where this warp has nothing else to do.
+template <class W>
+__device__ __forceinline__ void empty_idle_copy(W& w) {
+    const auto& at = w.params.exchange;
+    fill(w, 0, at.ones_bytes(), 0xFFFFFFFFu);
+    fill(w, at.ones_bytes(), at.bytes, 0);
+    __syncwarp();
+    __threadfence_system();
+}
+
 // An entry launch has no branch to add up, so its sums of stop 5 are zeros: warp 3 sends them, behind its reset.
 template <class W>
 __device__ __forceinline__ void send_zeros(W& w) {
@@ -31,16 +42,10 @@ __device__ __forceinline__ void send_zeros(W& w) {
     }
 }
 
-// One warp of each block. The fence makes all that its lanes have written visible before anything that the block sends
-// later; it is early in the launch, where this warp has nothing else to do.
 template <class W>
 __device__ __forceinline__ void reset_exchange(W& w) {
     if (w.shared.shares.units.size() == 0) return;
-    const ExchangeLayout& at = w.params.exchange;
-    fill(w, 0, at.ones_bytes(), 0xFFFFFFFFu);
-    fill(w, at.ones_bytes(), at.bytes, 0);
-    __syncwarp();
-    __threadfence_system();
+    empty_idle_copy(w);
     if (w.params.kind == LaunchKind::kEntry) send_zeros(w);
 }
 

@@ -3,29 +3,15 @@
 #pragma once
 
 #include "megakernel/draft/block.cuh"
+#include "megakernel/ops/reset.cuh"
 
 namespace musetrace::megakernel::draft::ops {
 
-template <class W>
-__device__ __forceinline__ void fill(W& w, std::uint64_t begin, std::uint64_t end, std::uint32_t pattern) {
-    constexpr std::uint32_t kLine = kLanes * kLoadBytes;
-    const uint4 words{pattern, pattern, pattern, pattern};
-#pragma unroll 4
-    for (std::uint64_t at = begin + w.block() * kLine; at < end; at += std::uint64_t{w.plan().dense_blocks} * kLine) {
-        const std::uint64_t own = at + w.lane * kLoadBytes;
-        if (own < end) sync::send_slots(w.rank.idle_exchange + own, words);
-    }
-}
-
-// Warp 3. The fence makes all that its lanes have written visible before anything that the block sends later.
+// Warp 3.
 template <class W>
 __device__ __forceinline__ void reset_exchange(W& w) {
     if (w.shared.shares.units.size() == 0) return;
-    const DraftExchange& at = w.params.exchange;
-    fill(w, 0, at.ones_bytes(), 0xFFFFFFFFu);
-    fill(w, at.ones_bytes(), at.bytes, 0);
-    __syncwarp();
-    __threadfence_system();
+    megakernel::ops::empty_idle_copy(w);
     w.shared.reset_done.arrive_as_warp(w.lane);
 }
 
