@@ -2,7 +2,8 @@
 // the slices.
 #pragma once
 
-#include "megakernel/layer_entry.cuh"
+#include "megakernel/block_entry.cuh"
+#include "megakernel/ops/dense.cuh"
 
 namespace musetrace::megakernel {
 
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_head(const __grid_const
         shared.init();
         shared.waiter = {params.report, params.budget_ns, params.first_rank + rank, block, 0, params.abort};
     }
-    set_stamps<kMode>(shared, params.stamps, params.stamp_row, rank, block, params.shape.blocks);
+    set_stamps<kMode>(shared.stamps, params, rank, block);
     __syncthreads();
     const std::uint32_t warp = __shfl_sync(kAllLanes, threadIdx.x / kLanes, 0);
     if (params.programmatic) let_next_launch_start();
@@ -79,10 +80,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_head(const __grid_const
         load_head(w);
     } else {
         wait_for_launch_before();
-        if constexpr (kMode != StampMode::kOff) {
-            if (warp == 3 && w.lane == 0)
-                stamp_block(shared.stamps.header, params.epoch + params.state->epoch, detail::sm_id());
-        }
+        if (warp == kSenderWarp && w.lane == 0) stamp_launch<kMode>(shared.stamps, params);
         if (warp >= kFirstGroupWarp) multiply_head(w);
     }
     w.stamps.flush();

@@ -1,7 +1,7 @@
 // The kernel's entry: what stands between the draft and the verify pass, and behind that.
 #pragma once
 
-#include "megakernel/launch_order.cuh"
+#include "megakernel/block_entry.cuh"
 #include "megakernel/step/accept.cuh"
 #include "megakernel/step/kernel.cuh"
 #include "megakernel/step/rows.cuh"
@@ -31,20 +31,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1) muse_step(const __grid_const
     SharedMemory& shared = *reinterpret_cast<SharedMemory*>(bytes);
     const std::uint32_t rank = blockIdx.x / params.shape.blocks, block = blockIdx.x % params.shape.blocks;
     if (threadIdx.x == 0) shared.waiter = {nullptr, 0, rank, block, 0, nullptr};
-    if constexpr (kMode != StampMode::kOff) {
-        const abi::StampLayout layout{params.shape.blocks, params.stamp_row.slots, abi::slot_bytes(kMode)};
-        const StampRegion region{params.stamps == nullptr ? nullptr : params.stamps + rank * layout.region_bytes(),
-                                 layout};
-        if (threadIdx.x < kWarps) shared.stamps.set(region, block, threadIdx.x, params.stamp_row.first);
-    }
+    set_stamps<kMode>(shared.stamps, params, rank, block);
     __syncthreads();
     const std::uint32_t warp = __shfl_sync(kAllLanes, threadIdx.x / kLanes, 0);
     if (params.programmatic) let_next_launch_start();
     Warp<kMode> w{{shared, shared.waiter, {shared.stamps, block, warp}, warp, sync::lane_id()}, params, rank};
     wait_for_launch_before();
-    if constexpr (kMode != StampMode::kOff) {
-        if (threadIdx.x == 0) stamp_block(shared.stamps.header, params.epoch + params.state->epoch, detail::sm_id());
-    }
+    if (threadIdx.x == 0) stamp_launch<kMode>(shared.stamps, params);
     run(w);
     w.stamps.flush();
 }
