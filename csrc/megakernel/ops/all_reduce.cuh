@@ -10,6 +10,7 @@
 // ranks, for that is how a rank hears of the others' resets (exchange.h).
 #pragma once
 
+#include "megakernel/ops/column_sums.cuh"
 #include "megakernel/ops/dense.cuh"
 
 namespace musetrace::megakernel::ops {
@@ -60,22 +61,12 @@ __device__ __forceinline__ void send_units(W& w, Stop stop) {
     const char* outbox = w.shared.pool + kOutboxAt;
 #pragma unroll 1
     for (std::uint32_t peer = 0; peer < s.ranks && !lost; ++peer) {
-        char* to = partial_slots(w, partial, peer);
-#pragma unroll 1
-        for (std::uint32_t at = w.sending_thread() * kLoadBytes; at < units.size() * kUnitBytes;
-             at += kSendingWarps * kLanes * kLoadBytes) {
-            sync::send_slots(to + at, *reinterpret_cast<const uint4*>(outbox + at));
-        }
+        // The first unit is read in each round, not kept in a register.
+        send_outbox(w, outbox, units.size(), partial_slots(w, w.shared.shares.units.begin, partial, peer));
     }
     w.end_sending(send);
     // Behind stop 5 nobody waits for it, and a late warp would take this phase for an earlier one.
     if (stop == kStop1) mark_outbox_empty(w);
-}
-
-// Group, thread 16 token + place: its two columns of a unit.
-template <class W>
-__device__ __forceinline__ std::uint32_t first_column(const W& w, std::uint32_t unit) {
-    return unit * kUnitRows + 2 * pair_place(w.group_thread() % kChunkWords);
 }
 
 struct RowSums {
@@ -177,17 +168,7 @@ __device__ __forceinline__ void receive_branch(W& w, std::uint32_t site, const S
         const float2 alpha = load_pair(data.alpha, column), beta = load_pair(data.beta, column);
         const float2 scale = data.scale != nullptr ? load_pair(data.scale, column) : float2{1.0f, 1.0f};
         touch(data.norm + column);
-        std::uint32_t words[kMaxRanks];
-        const char* from =
-            w.slots(data.partial) + (std::size_t{units.begin + i} * kGroupThreads + w.group_thread()) * 4;
-        sync::receive_slots<sync::ZerosBf16>(w.waiter, site, words, s.ranks,
-                                             [&](std::uint32_t rank) { return from + rank * s.hidden * kTokens * 2; });
-        float2 p{0.0f, 0.0f};
-#pragma unroll
-        for (std::uint32_t rank = 0; rank < kMaxRanks; ++rank) {
-            const float2 value = unpack_bf16(rank < s.ranks ? words[rank] : 0);
-            p = {p.x + value.x, p.y + value.y};
-        }
+        float2 p = receive_columns(w, site, data.partial, units.begin + i);
         if (data.scale != nullptr) p = {round_bf16(scale.x * p.x), round_bf16(scale.y * p.y)};
         *branch = p;
         sums.add(p, residual, alpha, beta);

@@ -72,16 +72,6 @@ __device__ __forceinline__ void receive_block(W& w, std::uint32_t site, const ch
     }
 }
 
-// The sums of a unit of columns, bf16, as they stand in the outbox and in a rank's exchange.
-inline constexpr std::uint32_t kUnitBytes = kTokens * kChunkBytes;
-
-// The block's slots for sums of its columns, from this rank, at a peer.
-template <class W>
-__device__ __forceinline__ char* partial_slots(const W& w, std::uint64_t partial, std::uint32_t peer) {
-    const std::size_t first = std::size_t{w.rank.places[peer]} * w.shape().hidden / kUnitRows;
-    return w.rank.peers[peer] + partial + (first + w.shared.shares.units.begin) * kUnitBytes;
-}
-
 // A warp has one of the two tiles and a quarter of K; its sums are [eight tokens][as multiply_add has them].
 struct UnitSums {
     float value[2][4] = {};

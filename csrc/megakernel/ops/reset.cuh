@@ -2,7 +2,7 @@
 // columns: they send something to every rank behind it.
 #pragma once
 
-#include "megakernel/ops/dense.cuh"
+#include "megakernel/ops/column_sums.cuh"
 
 namespace musetrace::megakernel::ops {
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ void send_zeros(W& w) {
     const std::uint32_t zeros = sync::ZerosBf16::encode(0), bytes = w.shared.shares.units.size() * kUnitBytes;
 #pragma unroll 1
     for (std::uint32_t peer = 0; peer < w.shape().ranks; ++peer) {
-        char* to = partial_slots(w, w.params.exchange.partial5, peer);
+        char* to = partial_slots(w, w.shared.shares.units.begin, w.params.exchange.partial5, peer);
 #pragma unroll 1
         for (std::uint32_t at = w.lane * kLoadBytes; at < bytes; at += kLanes * kLoadBytes) {
             sync::send_slots(to + at, uint4{zeros, zeros, zeros, zeros});

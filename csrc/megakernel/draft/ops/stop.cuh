@@ -4,8 +4,14 @@
 #pragma once
 
 #include "megakernel/draft/ops/product.cuh"
+#include "megakernel/ops/column_sums.cuh"
 
 namespace musetrace::megakernel::draft::ops {
+
+using megakernel::ops::first_column;
+using megakernel::ops::partial_slots;
+using megakernel::ops::receive_columns;
+using megakernel::ops::send_outbox;
 
 enum Stop : std::uint32_t { kFcStop, kStop1, kStop2 };
 
@@ -21,9 +27,6 @@ __device__ __forceinline__ StopData stop_data(const W& w, Stop stop) {
     if (stop == kStop2) return {at.partial2, at.sums2, at.x2, w.rank.norm2, w.rank.residual};
     return {at.partial1, at.sums1, at.x1, w.rank.norm1, stop == kFcStop ? nullptr : w.rank.residual};
 }
-
-inline constexpr std::uint32_t kUnitBytes = kTokens * kChunkBytes;
-static_assert(kUnitBytes == kGroupThreads * 4);
 
 // Warps 1 to 3: the block's units of the outbox to all ranks.
 template <class W>
@@ -43,22 +46,10 @@ __device__ __forceinline__ void send_units(W& w, Stop stop) {
     const char* outbox = reinterpret_cast<const char*>(w.shared.outbox);
 #pragma unroll 1
     for (std::uint32_t peer = 0; peer < s.ranks; ++peer) {
-        const std::size_t first = std::size_t{w.rank.places[peer]} * s.hidden / kUnitRows + units.begin;
-        char* to = w.rank.peers[peer] + partial + first * kUnitBytes;
-#pragma unroll 1
-        for (std::uint32_t at = w.sending_thread() * kLoadBytes; at < units.size() * kUnitBytes;
-             at += kSendingWarps * kLanes * kLoadBytes) {
-            sync::send_slots(to + at, *reinterpret_cast<const uint4*>(outbox + at));
-        }
+        send_outbox(w, outbox, units.size(), partial_slots(w, units.begin, partial, peer));
     }
     w.end_sending(send);
     if (stop == kStop1) w.shared.outbox_empty.arrive_as_warp(w.lane);
-}
-
-// Group, thread 16 token + place: its two columns of a unit.
-template <class W>
-__device__ __forceinline__ std::uint32_t first_column(const W& w, std::uint32_t unit) {
-    return unit * kUnitRows + 2 * pair_place(w.group_thread() % kChunkWords);
 }
 
 // Group: own columns from all ranks, added to the residual stream; returns the thread's sum of squares.
@@ -75,17 +66,7 @@ __device__ __forceinline__ float receive_branch(W& w, std::uint32_t site, const 
         float2 out{0.0f, 0.0f};
         if (data.residual != nullptr) out = *reinterpret_cast<const float2*>(residual);
         touch(data.norm + column);
-        std::uint32_t words[kMaxRanks];
-        const char* from =
-            w.slots(data.partial) + (std::size_t{units.begin + i} * kGroupThreads + w.group_thread()) * 4;
-        sync::receive_slots<sync::ZerosBf16>(w.waiter, site, words, s.ranks,
-                                             [&](std::uint32_t rank) { return from + rank * s.hidden * kTokens * 2; });
-        float2 p{0.0f, 0.0f};
-#pragma unroll
-        for (std::uint32_t rank = 0; rank < kMaxRanks; ++rank) {
-            const float2 value = unpack_bf16(rank < s.ranks ? words[rank] : 0);
-            p = {p.x + value.x, p.y + value.y};
-        }
+        const float2 p = receive_columns(w, site, data.partial, units.begin + i);
         out = {out.x + p.x, out.y + p.y};
         if (data.residual != nullptr) *reinterpret_cast<float2*>(residual) = out;
         w.shared.branch[i][w.group_thread()] = out;
