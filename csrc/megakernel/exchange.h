@@ -35,8 +35,10 @@ namespace musetrace::megakernel {
 // unpooler's K is cut where the outputs' columns are, so a rank needs nothing else of its peers.
 enum class Stop4 : std::uint8_t { kGather, kSumsq };
 
-inline constexpr std::uint32_t kPartFloats = 68;  // attention of some keys: 64 of output, maximum, sum, 2 to fill up
-inline constexpr std::uint32_t kSumFloats = 4;    // of squares and products of a token's columns, see all_reduce.cuh
+// Attention of some keys: output, maximum, sum, 2 to fill up.
+constexpr std::uint32_t part_floats(std::uint32_t head_dim) { return head_dim + 4; }
+inline constexpr std::uint32_t kPartFloats = part_floats(64);
+inline constexpr std::uint32_t kSumFloats = 4;  // of squares and products of a token's columns, see all_reduce.cuh
 
 // Byte offsets within a copy. What is empty as all ones comes first, what is empty as +0 last.
 struct ExchangeLayout {

@@ -11,11 +11,11 @@
 
 #include "megakernel/aligned_places.h"
 #include "megakernel/draft/geometry.h"
+#include "megakernel/exchange.h"
 
 namespace musetrace::megakernel::draft {
 
-inline constexpr std::uint32_t kPartFloats =
-    kHeadDim + 4;  // attention of some keys: output, maximum, sum, 2 to fill up
+inline constexpr std::uint32_t kPartFloats = part_floats(kHeadDim);
 
 // Byte offsets within a copy. What is empty as all ones comes first, what is empty as +0 last.
 struct DraftExchange {

@@ -8,11 +8,11 @@
 #pragma once
 
 #include "megakernel/ops/dense.cuh"
+#include "megakernel/ops/online_softmax.cuh"
 
 namespace musetrace::megakernel::ops {
 
 inline constexpr std::uint32_t kHeadDim = 64;
-inline constexpr std::uint32_t kKeyRun = 32;
 
 struct Attention {
     template <class W>
@@ -50,15 +50,7 @@ struct Attention {
     }
 
   private:
-    static __device__ __forceinline__ void prefetch_line(const void* line) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-    }
-
-    struct State {
-        float output[8][4] = {};  // [dimensions 8 n]: tokens g and g + 8, as multiply_add has them
-        float top[2];             // of token g and g + 8, in units of log 2
-        float sum[2] = {0.0f, 0.0f};
-    };
+    using State = OnlineSoftmax<kHeadDim>;
 
     // What tokens g and g + 8 see: of the keys right in front of the root and of the rows of the pass, a bit each.
     struct Sight {
@@ -104,14 +96,13 @@ struct Attention {
         }
         const Sight sight = sight_of(w, position, reach);
         State state;
-        state.top[0] = state.top[1] = -INFINITY;
         const std::uint32_t kv = head / (s.q_heads / s.kv_heads);
         const std::uint32_t stride = w.plan().splits * kGroupWarps;
 #pragma unroll 1
         for (std::uint32_t run = split * kGroupWarps + w.group_warp(); run < runs; run += stride) {
             take_keys(w, kv, (first + run) * kKeyRun, position, sight, query, state);
         }
-        merge_warps(w, head, split, state);
+        state.merge_warps(w, MuseHopper::attention_compute, head, split);
     }
 
     template <class W>
@@ -155,90 +146,18 @@ struct Attention {
                 score = seen >> i & 1u ? score * kScale : -INFINITY;
                 top = fmaxf(top, score);
             }
-            top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
-            // Nothing seen yet: any finite number gives zeros below.
-            const float base = top == -INFINITY ? 0.0f : top;
-            const float fade = exp2f(state.top[row] - base);
-            state.top[row] = top;
-            state.sum[row] *= fade;
-#pragma unroll
-            for (std::uint32_t n = 0; n < 8; ++n) {
-                state.output[n][row * 2] *= fade;
-                state.output[n][row * 2 + 1] *= fade;
-            }
-#pragma unroll
-            for (std::uint32_t i = 0; i < 8; ++i) {
-                float& score = scores[i / 2][row * 2 + i % 2];
-                score = exp2f(score - base);
-                state.sum[row] += score;
-            }
+            state.weigh(row, top, scores);
         }
-        // A weight is two bf16 numbers, 16 bits in all: with one, the output would carry its rounding.
 #pragma unroll
         for (std::uint32_t u = 0; u < 2; ++u) {
-            AFragment high, low;
-#pragma unroll
-            for (std::uint32_t i = 0; i < 4; ++i) {
-                const float* pair = &scores[2 * u + i / 2][i % 2 * 2];
-                high.reg[i] = pack_bf16(pair[0], pair[1]);
-                const float2 kept = unpack_bf16(high.reg[i]);
-                low.reg[i] = pack_bf16(pair[0] - kept.x, pair[1] - kept.y);
-            }
+            const SplitWeights weights(scores, u);
 #pragma unroll
             for (std::uint32_t n = 0; n < 8; ++n) {
                 const std::uint32_t b0 = u == 0 ? values[n].x : values[n].z, b1 = u == 0 ? values[n].y : values[n].w;
-                multiply_add(state.output[n], high, b0, b1);
-                multiply_add(state.output[n], low, b0, b1);
+                multiply_add(state.output[n], weights.high, b0, b1);
+                multiply_add(state.output[n], weights.low, b0, b1);
             }
         }
-    }
-
-    // Puts the eight warps' parts together, in their order, and sends the item's part.
-    template <class W>
-    static __device__ __forceinline__ void merge_warps(W& w, std::uint32_t head, std::uint32_t split, State& state) {
-        float* parts = reinterpret_cast<float*>(w.shared.pool);
-        const std::uint32_t g = w.lane / 4, t = w.lane % 4;
-        w.meet(MuseHopper::attention_compute);  // the parts of the item before have been read
-#pragma unroll
-        for (std::uint32_t row = 0; row < 2; ++row) {
-            float sum = state.sum[row];
-            sum += __shfl_xor_sync(kAllLanes, sum, 1);
-            sum += __shfl_xor_sync(kAllLanes, sum, 2);
-            float* part = parts + (w.group_warp() * kTokens + g + row * 8) * kPartFloats;
-#pragma unroll
-            for (std::uint32_t n = 0; n < 8; ++n) {
-                *reinterpret_cast<float2*>(part + n * 8 + 2 * t) = {state.output[n][row * 2],
-                                                                    state.output[n][row * 2 + 1]};
-            }
-            if (t == 0) *reinterpret_cast<float2*>(part + kHeadDim) = {state.top[row], sum};
-        }
-        w.meet(MuseHopper::attention_compute);
-        const std::uint32_t token = w.group_thread() / 16, place = w.group_thread() % 16;
-        float top = -INFINITY;
-#pragma unroll 1
-        for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
-            top = fmaxf(top, parts[(part * kTokens + token) * kPartFloats + kHeadDim]);
-        }
-        const float base = top == -INFINITY ? 0.0f : top;
-        float sum = 0.0f;
-        float4 output{0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 1
-        for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
-            const float* from = parts + (part * kTokens + token) * kPartFloats;
-            const float weight = exp2f(from[kHeadDim] - base);
-            const float4 value = *reinterpret_cast<const float4*>(from + place * 4);
-            sum += weight * from[kHeadDim + 1];
-            output.x += weight * value.x;
-            output.y += weight * value.y;
-            output.z += weight * value.z;
-            output.w += weight * value.w;
-        }
-        const std::size_t row = (std::size_t{head} * kTokens + token) * w.plan().splits + split;
-        char* to = w.slots(w.params.exchange.attention) + row * kPartFloats * 4;
-        sync::send_slots(to + place * 16, reinterpret_cast<const uint4&>(output));
-        const float4 rest{top, sum, 0.0f, 0.0f};
-        if (place == 0) sync::send_slots(to + kHeadDim * 4, reinterpret_cast<const uint4&>(rest));
     }
 
     // A warp for each (head, token): lanes 0-15 take the even splits, 16-31 the odd ones, four dimensions each. Then

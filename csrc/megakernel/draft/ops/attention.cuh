@@ -3,10 +3,14 @@
 #pragma once
 
 #include "megakernel/draft/ops/product.cuh"
+#include "megakernel/ops/online_softmax.cuh"
 
 namespace musetrace::megakernel::draft::ops {
 
-inline constexpr std::uint32_t kKeyRun = 32;
+using megakernel::ops::kKeyRun;
+using megakernel::ops::OnlineSoftmax;
+using megakernel::ops::prefetch_line;
+using megakernel::ops::SplitWeights;
 
 // The keys that any row sees.
 struct KeyRange {
@@ -55,18 +59,8 @@ struct Attention {
     }
 
   private:
-    static __device__ __forceinline__ void prefetch_line(const void* line) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-    }
-
-    static constexpr std::uint32_t kDims = kHeadDim / 8;    // eight dimensions: an n of the output
     static constexpr std::uint32_t kLoads = kHeadDim / 32;  // 32 dimensions: 16 bytes of each of four lanes
-
-    struct State {
-        float output[kDims][4] = {};  // [dimensions 8 n]: rows g and g + 8, as multiply_add has them
-        float top[2];                 // of row g and g + 8, in units of log 2
-        float sum[2] = {0.0f, 0.0f};
-    };
+    using State = OnlineSoftmax<kHeadDim>;
 
     template <class W>
     static __device__ __forceinline__ void attend(W& w, std::uint32_t head, std::uint32_t split) {
@@ -84,13 +78,12 @@ struct Attention {
             }
         }
         State state;
-        state.top[0] = state.top[1] = -INFINITY;
         const std::uint32_t kv = head / (s.q_heads / s.kv_heads), stride = w.plan().splits * kGroupWarps;
 #pragma unroll 1
         for (std::uint32_t run = split * kGroupWarps + w.group_warp(); run < range.runs; run += stride) {
             take_keys(w, kv, (range.first_run + run) * kKeyRun, position, query, state);
         }
-        merge_warps(w, head, split, state);
+        state.merge_warps(w, MuseDraft::attention_compute, head, split);
     }
 
     template <class W>
@@ -113,24 +106,7 @@ struct Attention {
                 score = seen ? score * kScale : -INFINITY;
                 top = fmaxf(top, score);
             }
-            top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
-            // Nothing seen yet: any finite number gives zeros below.
-            const float base = top == -INFINITY ? 0.0f : top;
-            const float fade = exp2f(state.top[row] - base);
-            state.top[row] = top;
-            state.sum[row] *= fade;
-#pragma unroll
-            for (std::uint32_t n = 0; n < kDims; ++n) {
-                state.output[n][row * 2] *= fade;
-                state.output[n][row * 2 + 1] *= fade;
-            }
-#pragma unroll
-            for (std::uint32_t i = 0; i < 8; ++i) {
-                float& score = scores[i / 2][row * 2 + i % 2];
-                score = exp2f(score - base);
-                state.sum[row] += score;
-            }
+            state.weigh(row, top, scores);
         }
         multiply_values(w, kv, key0, scores, state);
     }
@@ -154,87 +130,23 @@ struct Attention {
         }
     }
 
-    // A weight is two bf16 numbers, 16 bits in all: with one, the output would carry its rounding.
     template <class W>
     static __device__ __forceinline__ void multiply_values(const W& w, std::uint32_t kv, std::uint32_t key0,
                                                            const float (&scores)[4][4], State& state) {
         const std::uint32_t g = w.lane / 4, t = w.lane % 4;
-        AFragment high[2], low[2];
-#pragma unroll
-        for (std::uint32_t u = 0; u < 2; ++u) {
-#pragma unroll
-            for (std::uint32_t i = 0; i < 4; ++i) {
-                const float* pair = &scores[2 * u + i / 2][i % 2 * 2];
-                high[u].reg[i] = pack_bf16(pair[0], pair[1]);
-                const float2 kept = unpack_bf16(high[u].reg[i]);
-                low[u].reg[i] = pack_bf16(pair[0] - kept.x, pair[1] - kept.y);
-            }
-        }
+        const SplitWeights weights[2] = {{scores, 0}, {scores, 1}};
         const std::size_t capacity = w.shape().capacity;
         const std::uint16_t* row = w.rank.cache.v + (std::size_t{kv} * kHeadDim + g) * capacity + key0 + t * 8;
 #pragma unroll
-        for (std::uint32_t n = 0; n < kDims; ++n) {
+        for (std::uint32_t n = 0; n < State::kDims; ++n) {
             const uint4 values = *reinterpret_cast<const uint4*>(row + n * 8 * capacity);
 #pragma unroll
             for (std::uint32_t u = 0; u < 2; ++u) {
                 const std::uint32_t b0 = u == 0 ? values.x : values.z, b1 = u == 0 ? values.y : values.w;
-                multiply_add(state.output[n], high[u], b0, b1);
-                multiply_add(state.output[n], low[u], b0, b1);
+                multiply_add(state.output[n], weights[u].high, b0, b1);
+                multiply_add(state.output[n], weights[u].low, b0, b1);
             }
         }
-    }
-
-    // Puts the eight warps' parts together, in their order, and sends the item's part.
-    template <class W>
-    static __device__ __forceinline__ void merge_warps(W& w, std::uint32_t head, std::uint32_t split, State& state) {
-        float* parts = reinterpret_cast<float*>(w.shared.pool);
-        const std::uint32_t g = w.lane / 4, t = w.lane % 4;
-        w.meet(MuseDraft::attention_compute);  // the parts of the item before have been read
-#pragma unroll
-        for (std::uint32_t row = 0; row < 2; ++row) {
-            float sum = state.sum[row];
-            sum += __shfl_xor_sync(kAllLanes, sum, 1);
-            sum += __shfl_xor_sync(kAllLanes, sum, 2);
-            float* part = parts + (w.group_warp() * kTokens + g + row * 8) * kPartFloats;
-#pragma unroll
-            for (std::uint32_t n = 0; n < kDims; ++n) {
-                *reinterpret_cast<float2*>(part + n * 8 + 2 * t) = {state.output[n][row * 2],
-                                                                    state.output[n][row * 2 + 1]};
-            }
-            if (t == 0) *reinterpret_cast<float2*>(part + kHeadDim) = {state.top[row], sum};
-        }
-        w.meet(MuseDraft::attention_compute);
-        const std::uint32_t token = w.group_thread() / 16, place = w.group_thread() % 16;
-        float top = -INFINITY;
-#pragma unroll 1
-        for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
-            top = fmaxf(top, parts[(part * kTokens + token) * kPartFloats + kHeadDim]);
-        }
-        const float base = top == -INFINITY ? 0.0f : top;
-        float sum = 0.0f;
-        float4 output[2] = {};
-#pragma unroll 1
-        for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
-            const float* from = parts + (part * kTokens + token) * kPartFloats;
-            const float weight = exp2f(from[kHeadDim] - base);
-            sum += weight * from[kHeadDim + 1];
-#pragma unroll
-            for (std::uint32_t half = 0; half < 2; ++half) {
-                const float4 value = *reinterpret_cast<const float4*>(from + half * 64 + place * 4);
-                output[half].x += weight * value.x;
-                output[half].y += weight * value.y;
-                output[half].z += weight * value.z;
-                output[half].w += weight * value.w;
-            }
-        }
-        const std::size_t row = (std::size_t{head} * kTokens + token) * w.plan().splits + split;
-        char* to = w.slots(w.params.exchange.attention) + row * kPartFloats * 4;
-#pragma unroll
-        for (std::uint32_t half = 0; half < 2; ++half) {
-            sync::send_slots(to + half * 256 + place * 16, reinterpret_cast<const uint4&>(output[half]));
-        }
-        const float4 rest{top, sum, 0.0f, 0.0f};
-        if (place == 0) sync::send_slots(to + kHeadDim * 4, reinterpret_cast<const uint4&>(rest));
     }
 
     // A warp for each (head, row), four dimensions a lane.
