@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "megakernel/aligned_places.h"
 #include "megakernel/layer_params.h"
 
 namespace musetrace::baseline {
@@ -60,35 +61,30 @@ constexpr ScratchLayout make_scratch(const Shape& s) {
     constexpr std::uint64_t kToken = kTokens;
     const megakernel::Plan plan = megakernel::make_plan(s);
     const bool peers = s.ranks > 1;
-    std::uint64_t end = 0;
-    const auto take = [&end](std::uint64_t bytes) {
-        const std::uint64_t begin = end;
-        end += (bytes + 127) / 128 * 128;
-        return begin;
-    };
+    megakernel::AlignedPlaces places;
     ScratchLayout at{};
-    at.attention = take(kToken * s.q_heads * plan.splits * megakernel::kPartFloats * 4);
-    at.heads = take(kToken * s.head_columns() * 2);
-    at.partial = take(kToken * s.hidden * 2);
-    at.received = peers ? take(kToken * s.ranks * s.hidden * 2) : at.partial;
-    at.x = take(kToken * s.hidden * 2);
-    at.middle = take(kToken * s.hidden * 4);
-    at.pool = take(kToken * plan.pool_slices * s.pooled_rows() * 4);
-    at.router = take(kToken * plan.pool_slices * s.router_rows() * 4);
-    at.pooled = take(kToken * s.moe_hidden * 2);
-    at.logits = take(kToken * s.experts * 4);
-    at.expert_x = take(kToken * s.moe_hidden * 2);
-    at.list = take(sizeof(WorkList));
-    at.own_features = take(std::uint64_t{s.pairs()} * s.features() * 2);
-    at.features = peers ? take(std::uint64_t{s.pairs()} * s.intermediate * 2) : at.own_features;
-    at.outputs = take(std::uint64_t{s.pairs()} * s.pooled_rows() * 2);
+    at.attention = places.take(kToken * s.q_heads * plan.splits * megakernel::kPartFloats * 4);
+    at.heads = places.take(kToken * s.head_columns() * 2);
+    at.partial = places.take(kToken * s.hidden * 2);
+    at.received = peers ? places.take(kToken * s.ranks * s.hidden * 2) : at.partial;
+    at.x = places.take(kToken * s.hidden * 2);
+    at.middle = places.take(kToken * s.hidden * 4);
+    at.pool = places.take(kToken * plan.pool_slices * s.pooled_rows() * 4);
+    at.router = places.take(kToken * plan.pool_slices * s.router_rows() * 4);
+    at.pooled = places.take(kToken * s.moe_hidden * 2);
+    at.logits = places.take(kToken * s.experts * 4);
+    at.expert_x = places.take(kToken * s.moe_hidden * 2);
+    at.list = places.take(sizeof(WorkList));
+    at.own_features = places.take(std::uint64_t{s.pairs()} * s.features() * 2);
+    at.features = peers ? places.take(std::uint64_t{s.pairs()} * s.intermediate * 2) : at.own_features;
+    at.outputs = places.take(std::uint64_t{s.pairs()} * s.pooled_rows() * 2);
     const std::uint64_t squares = std::uint64_t{s.pairs()} * megakernel::ExpertTiles(s).gemm2 * 4;
-    at.own_squares = take(squares);
-    at.squares = peers ? take(s.ranks * squares) : at.own_squares;
-    at.combined = take(kToken * s.pooled_rows() * 2);
-    at.qkv = take(kToken * plan.qkv_slices * s.qkv_units() * s.head_dim * 4);
-    at.head = take(kToken * plan.head_slices * padded_vocab(s) * 4);
-    at.bytes = end;
+    at.own_squares = places.take(squares);
+    at.squares = peers ? places.take(s.ranks * squares) : at.own_squares;
+    at.combined = places.take(kToken * s.pooled_rows() * 2);
+    at.qkv = places.take(kToken * plan.qkv_slices * s.qkv_units() * s.head_dim * 4);
+    at.head = places.take(kToken * plan.head_slices * padded_vocab(s) * 4);
+    at.bytes = places.bytes();
     return at;
 }
 
