@@ -4,14 +4,15 @@
 #pragma once
 
 #include "baseline/launch.cuh"
+#include "megakernel/ops/online_softmax.cuh"
 
 namespace musetrace::baseline::ops {
 
-using megakernel::AFragment;
 using megakernel::kPartFloats;
 using megakernel::multiply_add;
+using megakernel::ops::kKeyRun;
+using megakernel::ops::SplitWeights;
 
-inline constexpr std::uint32_t kKeyRun = 32;
 inline constexpr std::uint32_t kAttentionWarps = 8;
 
 // What one lane has of a run.
@@ -20,11 +21,7 @@ struct KeyRun {
     uint4 values[8];
 };
 
-struct AttentionState {
-    float output[8][4] = {};                // [dimensions 8 n]: tokens g and g + 8, as multiply_add has them
-    float top[2] = {-INFINITY, -INFINITY};  // of token g and g + 8, in units of log 2
-    float sum[2] = {0.0f, 0.0f};
-};
+using AttentionState = megakernel::ops::OnlineSoftmax<kHeadDim>;
 
 struct AttentionWarp {
     const ChainParams& params;
@@ -78,23 +75,15 @@ struct AttentionWarp {
         }
         soften(key0, 0, scores, state);
         soften(key0, 1, scores, state);
-        // A weight is two bf16 numbers, 16 bits in all: with one, the output would carry its rounding.
 #pragma unroll
         for (std::uint32_t u = 0; u < 2; ++u) {
-            AFragment high, low;
-#pragma unroll
-            for (std::uint32_t i = 0; i < 4; ++i) {
-                const float* pair = &scores[2 * u + i / 2][i % 2 * 2];
-                high.reg[i] = pack_bf16(pair[0], pair[1]);
-                const float2 kept = unpack_bf16(high.reg[i]);
-                low.reg[i] = pack_bf16(pair[0] - kept.x, pair[1] - kept.y);
-            }
+            const SplitWeights weights(scores, u);
 #pragma unroll
             for (std::uint32_t n = 0; n < 8; ++n) {
                 const uint4& value = run.values[n];
                 const std::uint32_t b0 = u == 0 ? value.x : value.z, b1 = u == 0 ? value.y : value.w;
-                multiply_add(state.output[n], high, b0, b1);
-                multiply_add(state.output[n], low, b0, b1);
+                multiply_add(state.output[n], weights.high, b0, b1);
+                multiply_add(state.output[n], weights.low, b0, b1);
             }
         }
     }
@@ -115,43 +104,12 @@ struct AttentionWarp {
             score = seen ? score * kScale : -INFINITY;
             top = fmaxf(top, score);
         }
-        top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
-        // Nothing seen yet: any finite number gives zeros below.
-        const float base = top == -INFINITY ? 0.0f : top;
-        const float fade = exp2f(state.top[row] - base);
-        state.top[row] = top;
-        state.sum[row] *= fade;
-#pragma unroll
-        for (std::uint32_t n = 0; n < 8; ++n) {
-            state.output[n][row * 2] *= fade;
-            state.output[n][row * 2 + 1] *= fade;
-        }
-#pragma unroll
-        for (std::uint32_t i = 0; i < 8; ++i) {
-            float& score = scores[i / 2][row * 2 + i % 2];
-            score = exp2f(score - base);
-            state.sum[row] += score;
-        }
+        state.weigh(row, top, scores);
     }
 };
 
 // [warp][token][kPartFloats]
 using AttentionParts = float[kAttentionWarps * kTokens * kPartFloats];
-
-__device__ __forceinline__ void leave_part(const AttentionWarp& w, const AttentionState& state, AttentionParts& parts) {
-    const std::uint32_t g = w.lane / 4, t = w.lane % 4;
-#pragma unroll
-    for (std::uint32_t row = 0; row < 2; ++row) {
-        const float sum = sum_lanes<4>(state.sum[row]);
-        float* part = parts + (w.warp * kTokens + g + row * 8) * kPartFloats;
-#pragma unroll
-        for (std::uint32_t n = 0; n < 8; ++n) {
-            *reinterpret_cast<float2*>(part + n * 8 + 2 * t) = {state.output[n][row * 2], state.output[n][row * 2 + 1]};
-        }
-        if (t == 0) *reinterpret_cast<float2*>(part + kHeadDim) = {state.top[row], sum};
-    }
-}
 
 // Thread 16 token + place: four dimensions of a token, the warps' parts in their order.
 __device__ __forceinline__ void merge_parts(const AttentionWarp& w, const AttentionParts& parts) {
@@ -211,7 +169,7 @@ __device__ __forceinline__ void attend(const ChainParams& params, AttentionParts
         if (key0 + kKeyRun > end) w.clear_behind(key0, end, held);
         w.take(key0, held, query, state);
     }
-    leave_part(w, state, parts);
+    state.leave_part(parts, w.warp, w.lane / 4, w.lane % 4);
     __syncthreads();
     merge_parts(w, parts);
 }
