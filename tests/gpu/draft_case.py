@@ -6,6 +6,7 @@ Every launch is compared on input of its own, so that no error is carried on. To
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -17,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from musetrace.abi import StampLayout
+from musetrace.job_table import JobTable
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.cache import KvCache
 from musetrace.muse.cuda_draft import WholeDraft, add_draft
@@ -63,6 +66,10 @@ class DraftSetup:
 
     def run(self, *requests: layer_case.Request, build: str = "off") -> None:
         layer_case.run(self.target, requests, build)
+
+
+# Of (tp, blocks).
+DraftSetups = Callable[[int, int], DraftSetup]
 
 
 def make_draft_setup(cuda: ModuleType, tp: int, blocks: int, **options: Any) -> DraftSetup:
@@ -207,6 +214,24 @@ def digests(setup: DraftSetup) -> dict[str, str]:
         for rank in range(setup.tp)
         for name, layer in names
     }
+
+
+def stamped_jobs(setup: DraftSetup, table: JobTable, kind: str, slot_bytes: int) -> set[str]:
+    """The jobs that a launch stamps on any rank: every block has the launch's epoch, every job both ends."""
+    layout, epoch = StampLayout(setup.target.blocks, table.slots, slot_bytes), 7
+    region = torch.zeros(setup.tp * layout.region_bytes, dtype=torch.uint8, device=GPU)
+    torch.cuda.synchronize()
+    setup.run((kind, 0, region.data_ptr(), epoch), build="register" if slot_bytes == 4 else "store")
+    seen = set()
+    for of_rank in region.cpu().numpy().reshape(setup.tp, -1):
+        headers = layout.headers(of_rank)
+        assert (headers["epoch"] == epoch).all()
+        assert (headers["overflow"] == 0).all()
+        slots = layout.stamps(of_rank).reshape(layout.blocks, -1, 2)
+        assert ((slots[..., 0] != 0) == (slots[..., 1] != 0)).all()
+        done = (slots != 0).all(axis=-1).any(axis=0)
+        seen |= {table.job_name(int(job)) for job in table.pair_jobs[done]}
+    return seen
 
 
 # What is expected

@@ -6,7 +6,7 @@ what is left is the order of fp32 sums and the values that it pushes over a bf16
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -94,6 +94,10 @@ class Setup:
     def share(self, heads: int, rank: int) -> slice:
         """The rank's of that many heads."""
         return slice(rank * heads // self.tp, (rank + 1) * heads // self.tp)
+
+
+# Of (tp, blocks, stop4).
+Setups = Callable[[int, int, str], Setup]
 
 
 def mini_shape(tp: int, blocks: int) -> dict[str, float]:

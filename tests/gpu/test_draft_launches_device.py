@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import ModuleType
-
 import pytest
 import torch
 
-from musetrace.abi import StampLayout
 from musetrace.job_table import JobTable
 from musetrace.muse.draft import reference
 from musetrace.muse.reference import logits_of
 from tests.gpu import draft_case, layer_case
-from tests.gpu.draft_case import ROUNDED, TOLERANCE, DraftSetup, make_draft_setup, random_draft_step
-from tests.gpu.layer_case import CAPACITY, GPU, TOKENS, Request, assert_close
+from tests.gpu.draft_case import ROUNDED, TOLERANCE, DraftSetup, DraftSetups, random_draft_step
+from tests.gpu.layer_case import CAPACITY, TOKENS, Request, assert_close
 
 pytestmark = pytest.mark.gpu
 
@@ -28,26 +24,11 @@ PASS: list[Request] = [
     *(("draft_layer", layer, 0, 0) for layer in LAYERS),
     ("draft_head", 0, 0, 0),
 ]
-Setups = Callable[[int, int], DraftSetup]
-
-
-@pytest.fixture(scope="module")
-def setups(cuda: ModuleType) -> Iterator[Setups]:
-    """`setups(tp, blocks)`, each made once."""
-    made: dict[tuple[int, int], DraftSetup] = {}
-
-    def get(tp: int, blocks: int) -> DraftSetup:
-        if (tp, blocks) not in made:
-            made[tp, blocks] = make_draft_setup(cuda, tp, blocks)
-        return made[tp, blocks]
-
-    yield get
-    made.clear()
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_context_launch_equals_the_reference(setups: Setups, grid: tuple[int, int]) -> None:
-    setup = setups(*grid)
+def test_a_context_launch_equals_the_reference(draft_setups: DraftSetups, grid: tuple[int, int]) -> None:
+    setup = draft_setups(*grid)
     for path in ([0, 1, 3, 7, 15], [0], list(range(TOKENS)), []):
         step = random_draft_step(setup, POSITION, path, seed=GRIDS.index(grid))
         draft_case.put_step(setup, step)
@@ -57,14 +38,14 @@ def test_a_context_launch_equals_the_reference(setups: Setups, grid: tuple[int, 
 
 @pytest.mark.parametrize("layer", [0, 2, 4])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_layer_equals_the_reference(setups: Setups, grid: tuple[int, int], layer: int) -> None:
-    check_layer(setups(*grid), layer, POSITION, seed=10 + GRIDS.index(grid))
+def test_a_layer_equals_the_reference(draft_setups: DraftSetups, grid: tuple[int, int], layer: int) -> None:
+    check_layer(draft_setups(*grid), layer, POSITION, seed=10 + GRIDS.index(grid))
 
 
 @pytest.mark.parametrize("position", [0, 16, 37, 65, POSITION, CAPACITY - TOKENS])
 @pytest.mark.parametrize("grid", [(1, 132), (2, 8), (4, 33)])
-def test_every_position(setups: Setups, grid: tuple[int, int], position: int) -> None:
-    check_layer(setups(*grid), 1, position, seed=20, build="register")
+def test_every_position(draft_setups: DraftSetups, grid: tuple[int, int], position: int) -> None:
+    check_layer(draft_setups(*grid), 1, position, seed=20, build="register")
 
 
 def check_layer(setup: DraftSetup, layer: int, position: int, seed: int, build: str = "off") -> None:
@@ -84,9 +65,9 @@ def check_layer(setup: DraftSetup, layer: int, position: int, seed: int, build: 
 
 
 @pytest.mark.parametrize("grid", [(1, 132), (2, 66), (4, 33), (2, 8)])
-def test_a_pass_guesses_as_the_reference_does(setups: Setups, grid: tuple[int, int]) -> None:
+def test_a_pass_guesses_as_the_reference_does(draft_setups: DraftSetups, grid: tuple[int, int]) -> None:
     """Launch by launch on what the device itself left; then the logits, of the device's own rows."""
-    setup = setups(*grid)
+    setup = draft_setups(*grid)
     step = random_draft_step(setup, POSITION, [0, 2, 5], seed=30)
     draft_case.put_step(setup, step)
     setup.run(PASS[0])
@@ -120,9 +101,11 @@ def layer_output(  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("grid", [(1, 132), (2, 8), (4, 33)])
-def test_repeats_builds_and_graphs_are_bit_identical(setups: Setups, grid: tuple[int, int]) -> None:
+def test_repeats_builds_and_graphs_are_bit_identical(
+    draft_setups: DraftSetups, grid: tuple[int, int]
+) -> None:
     """The exchange is made empty every fifth time only; the debug build sleeps somewhere else each time."""
-    setup = setups(*grid)
+    setup = draft_setups(*grid)
     step = random_draft_step(setup, POSITION, [0, 1, 4], seed=40)
     draft_case.put_step(setup, step)
     setup.run(*PASS)
@@ -153,10 +136,9 @@ def left_by_pass(setup: DraftSetup) -> dict[str, str]:
 
 @pytest.mark.parametrize("slot_bytes", [4, 8])
 @pytest.mark.parametrize("grid", [(1, 4), (2, 66)])
-def test_launches_stamp_their_jobs(setups: Setups, grid: tuple[int, int], slot_bytes: int) -> None:
-    setup = setups(*grid)
+def test_launches_stamp_their_jobs(draft_setups: DraftSetups, grid: tuple[int, int], slot_bytes: int) -> None:
+    setup = draft_setups(*grid)
     table = JobTable.built_in("muse_draft")
-    layout = StampLayout(grid[1], table.slots, slot_bytes)
     step = random_draft_step(setup, POSITION, [0, 1], seed=50)
     draft_case.put_step(setup, step)
     of_context = {job.name for job in table.jobs if job.op in ("exchange", "embed", "fc", "context", "qkv")}
@@ -166,16 +148,4 @@ def test_launches_stamp_their_jobs(setups: Setups, grid: tuple[int, int], slot_b
         "draft_layer": of_layer - {"first_wait_input"},
     }
     for kind, expected in names.items():
-        region = torch.zeros(setup.tp * layout.region_bytes, dtype=torch.uint8, device=GPU)
-        torch.cuda.synchronize()
-        setup.run((kind, 0, region.data_ptr(), 7), build="register" if slot_bytes == 4 else "store")
-        seen = set()
-        for of_rank in region.cpu().numpy().reshape(setup.tp, -1):
-            headers = layout.headers(of_rank)
-            assert (headers["epoch"] == 7).all()
-            assert (headers["overflow"] == 0).all()
-            slots = layout.stamps(of_rank).reshape(grid[1], -1, 2)
-            assert ((slots[..., 0] != 0) == (slots[..., 1] != 0)).all()
-            done = (slots != 0).all(axis=-1).any(axis=0)
-            seen |= {table.job_name(int(job)) for job in table.pair_jobs[done]}
-        assert seen == expected, kind
+        assert draft_case.stamped_jobs(setup, table, kind, slot_bytes) == expected, kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -21,6 +21,7 @@ from tests.gpu.layer_case import (
     TOKENS,
     Request,
     Setup,
+    Setups,
     Step,
     check_launch,
     layer_request,
@@ -52,27 +53,11 @@ GRIDS = [
 REPEATED = [(1, 132, "sumsq", 1), (2, 66, "gather", 0), (2, 8, "sumsq", 3), (4, 33, "sumsq", 2)]
 BUILDS = ["off", "register", "store", "delays", "absent"]
 
-Setups = Callable[[int, int, str], Setup]
-
-
-@pytest.fixture(scope="module")
-def setups(cuda: ModuleType) -> Iterator[Setups]:
-    """`setups(tp, blocks, stop4)`, each made once."""
-    made: dict[tuple[int, int, str], Setup] = {}
-
-    def get(tp: int, blocks: int, stop4: str) -> Setup:
-        if (tp, blocks, stop4) not in made:
-            made[tp, blocks, stop4] = make_setup(cuda, tp, blocks, stop4=stop4)
-        return made[tp, blocks, stop4]
-
-    yield get
-    made.clear()
-
 
 @pytest.mark.parametrize("layer", KINDS)
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_layer_equals_the_reference(setups: Setups, grid: tuple[int, int, str], layer: int) -> None:
-    setup = setups(*grid)
+def test_a_layer_equals_the_reference(layer_setups: Setups, grid: tuple[int, int, str], layer: int) -> None:
+    setup = layer_setups(*grid)
     for seed in (GRIDS.index(grid), 100 + GRIDS.index(grid)):
         check_launch(setup, random_step(setup.weights, layer, POSITION, seed))
 
@@ -80,14 +65,14 @@ def test_a_layer_equals_the_reference(setups: Setups, grid: tuple[int, int, str]
 @pytest.mark.parametrize("position", [0, 16, 37, 65, POSITION, CAPACITY - TOKENS])
 @pytest.mark.parametrize("layer", KINDS)
 @pytest.mark.parametrize("grid", [(1, 132, "sumsq"), (2, 8, "gather"), (4, 33, "sumsq")])
-def test_every_position(setups: Setups, grid: tuple[int, int, str], layer: int, position: int) -> None:
-    setup = setups(*grid)
+def test_every_position(layer_setups: Setups, grid: tuple[int, int, str], layer: int, position: int) -> None:
+    setup = layer_setups(*grid)
     check_launch(setup, random_step(setup.weights, layer, position, seed=200), build="register")
 
 
-def test_the_window_cuts(setups: Setups) -> None:
+def test_the_window_cuts(layer_setups: Setups) -> None:
     """What lies in front of the window changes a global layer and not a sliding one."""
-    setup = setups(2, 66, "sumsq")
+    setup = layer_setups(2, 66, "sumsq")
     for layer, changes in ((1, False), (3, True)):
         step = random_step(setup.weights, layer, POSITION, seed=300)
         put(setup, step)
@@ -163,10 +148,10 @@ def as_the_device_has_it(setup: Setup, layer: int, x: Tensor) -> Step:
 
 @pytest.mark.parametrize("grid", [(1, 132, "sumsq"), (2, 8, "gather"), (2, 66, "sumsq"), (4, 33, "gather")])
 def test_a_verify_pass_equals_the_reference_launch_by_launch(
-    setups: Setups, grid: tuple[int, int, str]
+    layer_setups: Setups, grid: tuple[int, int, str]
 ) -> None:
     """Each launch on what the device itself left, so that no error is carried on."""
-    setup = setups(*grid)
+    setup = layer_setups(*grid)
     put_past(setup)
     first = random_step(setup.weights, 0, POSITION, seed=600)
     layer_case.put_input(setup, first)
@@ -198,9 +183,9 @@ def put_past(setup: Setup) -> None:
 
 @pytest.mark.parametrize("build", ["off", "register", "store"])
 @pytest.mark.parametrize("layers", [7, 8])
-def test_graphs_equal_launches(setups: Setups, layers: int, build: str) -> None:
+def test_graphs_equal_launches(layer_setups: Setups, layers: int, build: str) -> None:
     """An even and an odd number of launches with the entry; twice in a row, on what the first pass left."""
-    setup = setups(2, 66, "sumsq")
+    setup = layer_setups(2, 66, "sumsq")
     requests: list[Request] = [("entry", 0, 0, 0), *(layer_request(layer) for layer in range(layers))]
     requests.append(("head", 0, 0, 0))
     graph = setup.device.capture(requests, build)
@@ -232,8 +217,8 @@ def left_by_pass(setup: Setup) -> dict[str, str]:
     return layer_case.digests(setup, [("residual", 0), ("q", 0), ("gate", 0), ("logits", 0), *caches])
 
 
-def test_a_graph_takes_the_position_of_its_replay(setups: Setups) -> None:
-    setup = setups(4, 33, "sumsq")
+def test_a_graph_takes_the_position_of_its_replay(layer_setups: Setups) -> None:
+    setup = layer_setups(4, 33, "sumsq")
     graph = setup.device.capture([layer_request(1)], "off")
     for position in (0, 101, POSITION):
         step = random_step(setup.weights, 1, position, seed=900)
@@ -249,10 +234,10 @@ def test_a_graph_takes_the_position_of_its_replay(setups: Setups) -> None:
 
 @pytest.mark.parametrize(("tp", "blocks", "stop4", "layer"), REPEATED)
 def test_100_repeats_of_every_build_are_bit_identical(
-    setups: Setups, tp: int, blocks: int, stop4: str, layer: int
+    layer_setups: Setups, tp: int, blocks: int, stop4: str, layer: int
 ) -> None:
     """The debug build sleeps somewhere else each time; only every tenth time is the exchange made empty."""
-    setup = setups(tp, blocks, stop4)
+    setup = layer_setups(tp, blocks, stop4)
     step = random_step(setup.weights, layer, POSITION, seed=1000)
     stamps = layer_case.stamp_region(setup, slot_bytes=8)
     check_launch(setup, step)
@@ -273,9 +258,9 @@ def test_100_repeats_of_every_build_are_bit_identical(
     "options", [{"programmatic": False}, {"in_flight_bytes": 0}, {"in_flight_bytes": 2**32 - 1}]
 )
 def test_how_launches_and_loads_overlap_changes_nothing(
-    cuda: ModuleType, setups: Setups, options: dict[str, int]
+    cuda: ModuleType, layer_setups: Setups, options: dict[str, int]
 ) -> None:
-    usual, other = setups(2, 66, "sumsq"), make_setup(cuda, 2, 66, **options)
+    usual, other = layer_setups(2, 66, "sumsq"), make_setup(cuda, 2, 66, **options)
     step = random_step(usual.weights, 1, POSITION, seed=1100)
     left = []
     for setup in (usual, other):
@@ -357,7 +342,9 @@ def test_sizes_that_the_kernel_cannot_run_are_refused(
         cuda.MuseDevice(layer_case.mini_shape(1, 8) | changes)
 
 
-def test_wrong_requests_are_refused_and_leave_the_device_usable(cuda: ModuleType, setups: Setups) -> None:
+def test_wrong_requests_are_refused_and_leave_the_device_usable(
+    cuda: ModuleType, layer_setups: Setups
+) -> None:
     with pytest.raises(ValueError, match="stop4 is gather or sumsq"):
         cuda.MuseDevice(layer_case.mini_shape(1, 8), stop4="none")
     empty = cuda.MuseDevice(layer_case.mini_shape(1, 8))
@@ -365,7 +352,7 @@ def test_wrong_requests_are_refused_and_leave_the_device_usable(cuda: ModuleType
         empty.set_layer(0, 0, {}, False, False)
     with pytest.raises(ValueError, match="layer 0 has no weights yet"):
         empty.launch(layer_request(0), "off")
-    setup = setups(2, 8, "gather")
+    setup = layer_setups(2, 8, "gather")
     for request, build in ((("layer", 8, 0, 0), "off"), (("tail", 0, 0, 0), "off"), (layer_request(0), "on")):
         with pytest.raises(ValueError, match=r"no such layer|no launch is called tail|no build is called on"):
             setup.device.launch(request, build)

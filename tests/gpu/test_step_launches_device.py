@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,36 +9,21 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from musetrace.abi import StampLayout
 from musetrace.job_table import JobTable
 from musetrace.muse.reference import embed
 from musetrace.muse.speculative.accept import accept
 from musetrace.muse.speculative.sampling import Sampling, choose
 from musetrace.muse.speculative.tree import TokenTree, best_first, candidates_of
-from tests.gpu.draft_case import DraftSetup, make_draft_setup
-from tests.gpu.layer_case import CAPACITY, GPU, TOKENS, assert_close
+from tests.gpu import draft_case
+from tests.gpu.draft_case import DraftSetup, DraftSetups
+from tests.gpu.layer_case import CAPACITY, TOKENS, assert_close
 
 pytestmark = pytest.mark.gpu
 
 POSITION = 300
 GRIDS = [(1, 4), (1, 132), (2, 66), (4, 33)]
 BUILDS = ["off", "register", "store", "absent"]
-Setups = Callable[[int, int], DraftSetup]
 Logits = NDArray[np.float32]
-
-
-@pytest.fixture(scope="module")
-def setups(cuda: ModuleType) -> Iterator[Setups]:
-    """`setups(tp, blocks)`, each made once."""
-    made: dict[tuple[int, int], DraftSetup] = {}
-
-    def get(tp: int, blocks: int) -> DraftSetup:
-        if (tp, blocks) not in made:
-            made[tp, blocks] = make_draft_setup(cuda, tp, blocks)
-        return made[tp, blocks]
-
-    yield get
-    made.clear()
 
 
 def put_logits(setup: DraftSetup, logits: Logits) -> None:
@@ -71,9 +54,11 @@ def put_tree(setup: DraftSetup, tree: TokenTree, **state: Any) -> None:
 
 @pytest.mark.parametrize("steps", [None, 1])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_the_tree_is_that_of_the_rule(setups: Setups, grid: tuple[int, int], steps: int | None) -> None:
+def test_the_tree_is_that_of_the_rule(
+    draft_setups: DraftSetups, grid: tuple[int, int], steps: int | None
+) -> None:
     """With many equal scores in a row and between rows, as without."""
-    setup = setups(*grid)
+    setup = draft_setups(*grid)
     for top_k in (1, 2, 8):
         logits = random_logits(setup, 10 + top_k, steps)
         put_logits(setup, logits)
@@ -89,8 +74,8 @@ def test_the_tree_is_that_of_the_rule(setups: Setups, grid: tuple[int, int], ste
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_trees_tokens_are_embedded(setups: Setups, grid: tuple[int, int]) -> None:
-    setup = setups(*grid)
+def test_trees_tokens_are_embedded(draft_setups: DraftSetups, grid: tuple[int, int]) -> None:
+    setup = draft_setups(*grid)
     tree = random_tree(1, setup.target.config.vocab_size)
     put_tree(setup, tree)
     setup.run(("embed", 0, 0, 0))
@@ -113,9 +98,9 @@ def followed(logits: Logits, tree: TokenTree, seed: int) -> Logits:
 @pytest.mark.parametrize("sampling", [None, Sampling(0.7, 11), Sampling(1.3, (1 << 63) + 5)])
 @pytest.mark.parametrize("grid", GRIDS)
 def test_the_accepted_path_is_that_of_the_rule(
-    setups: Setups, grid: tuple[int, int], sampling: Sampling | None
+    draft_setups: DraftSetups, grid: tuple[int, int], sampling: Sampling | None
 ) -> None:
-    setup = setups(*grid)
+    setup = draft_setups(*grid)
     drawn = {"temperature": 0.0, "seed": 0}
     if sampling is not None:
         drawn = {"temperature": sampling.temperature, "seed": sampling.seed}
@@ -137,9 +122,9 @@ def test_the_accepted_path_is_that_of_the_rule(
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_rows_of_the_path_are_kept(setups: Setups, grid: tuple[int, int]) -> None:
+def test_rows_of_the_path_are_kept(draft_setups: DraftSetups, grid: tuple[int, int]) -> None:
     """Keys and values of all layers; every other row stays as it was."""
-    setup = setups(*grid)
+    setup = draft_setups(*grid)
     layers = range(setup.target.config.num_hidden_layers)
     places = [(name, rank, layer) for name in "kv" for rank in range(setup.tp) for layer in layers]
     rng = np.random.default_rng(3)
@@ -160,9 +145,9 @@ def test_rows_of_the_path_are_kept(setups: Setups, grid: tuple[int, int]) -> Non
             np.testing.assert_array_equal(got, expected, err_msg=f"{place}, path {path}")
 
 
-def test_a_launch_leaves_the_counter_of_blocks_at_rest(setups: Setups) -> None:
+def test_a_launch_leaves_the_counter_of_blocks_at_rest(draft_setups: DraftSetups) -> None:
     """A hundred trees and paths in one stream: none is made of another's parts."""
-    setup = setups(1, 132)
+    setup = draft_setups(1, 132)
     logits = random_logits(setup, 5)
     put_logits(setup, logits)
     put_tree(setup, random_tree(0, 16), top_k=8)
@@ -175,10 +160,9 @@ def test_a_launch_leaves_the_counter_of_blocks_at_rest(setups: Setups) -> None:
 
 @pytest.mark.parametrize("slot_bytes", [4, 8])
 @pytest.mark.parametrize("grid", [(1, 4), (2, 66)])
-def test_launches_stamp_their_jobs(setups: Setups, grid: tuple[int, int], slot_bytes: int) -> None:
-    setup = setups(*grid)
+def test_launches_stamp_their_jobs(draft_setups: DraftSetups, grid: tuple[int, int], slot_bytes: int) -> None:
+    setup = draft_setups(*grid)
     table = JobTable.built_in("muse_step")
-    layout = StampLayout(grid[1], table.slots, slot_bytes)
     put_logits(setup, random_logits(setup, 8))
     names = {
         "draft_tree": {"tree_topk", "tree_merge", "tree_build"},
@@ -188,22 +172,11 @@ def test_launches_stamp_their_jobs(setups: Setups, grid: tuple[int, int], slot_b
     }
     for kind, expected in names.items():
         put_tree(setup, random_tree(2, 100), top_k=8, kept=0)
-        region = torch.zeros(setup.tp * layout.region_bytes, dtype=torch.uint8, device=GPU)
-        torch.cuda.synchronize()
-        setup.run((kind, 0, region.data_ptr(), 9), build="register" if slot_bytes == 4 else "store")
-        seen = set()
-        for of_rank in region.cpu().numpy().reshape(setup.tp, -1):
-            headers = layout.headers(of_rank)
-            assert (headers["epoch"] == 9).all()
-            slots = layout.stamps(of_rank).reshape(grid[1], -1, 2)
-            assert ((slots[..., 0] != 0) == (slots[..., 1] != 0)).all()
-            done = (slots != 0).all(axis=-1).any(axis=0)
-            seen |= {table.job_name(int(job)) for job in table.pair_jobs[done]}
-        assert seen == expected, kind
+        assert draft_case.stamped_jobs(setup, table, kind, slot_bytes) == expected, kind
 
 
-def test_a_step_that_does_not_fit_is_refused(setups: Setups) -> None:
-    setup = setups(1, 4)
+def test_a_step_that_does_not_fit_is_refused(draft_setups: DraftSetups) -> None:
+    setup = draft_setups(1, 4)
     for wrong in ({"position": CAPACITY - TOKENS + 1}, {"top_k": 9}, {"parents": [0] + [15] * 15}):
         with pytest.raises(ValueError, match=r".+"):
             setup.device.set_step(wrong)
