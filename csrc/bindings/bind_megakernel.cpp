@@ -103,21 +103,26 @@ class PyMuseDevice {
     std::vector<py::bytes> handles() {
         std::vector<py::bytes> all;
         for (const PeerHandles& of_rank : device_.handles()) {
-            all.emplace_back(reinterpret_cast<const char*>(&of_rank), sizeof of_rank);
+            all.emplace_back(reinterpret_cast<const char*>(of_rank.data()), of_rank.size() * sizeof of_rank[0]);
         }
         return all;
     }
     void connect(const std::vector<std::string>& all) {
-        std::vector<PeerHandles> handles(all.size());
+        const std::size_t count = device_.handles_of_rank(), bytes = count * sizeof(cudaIpcMemHandle_t);
+        std::vector<PeerHandles> handles(all.size(), PeerHandles(count));
         for (std::size_t rank = 0; rank < all.size(); ++rank) {
-            if (all[rank].size() != sizeof(PeerHandles)) {
+            if (all[rank].size() != bytes) {
                 throw std::invalid_argument("the handles of rank " + std::to_string(rank) + " have " +
-                                            std::to_string(all[rank].size()) + " bytes, not " +
-                                            std::to_string(sizeof(PeerHandles)));
+                                            std::to_string(all[rank].size()) + " bytes, not " + std::to_string(bytes));
             }
-            std::memcpy(&handles[rank], all[rank].data(), sizeof(PeerHandles));
+            std::memcpy(handles[rank].data(), all[rank].data(), bytes);
         }
         device_.connect(handles);
+    }
+    void connect_here(const std::vector<PyMuseDevice*>& others) {
+        std::vector<MuseDevice*> devices;
+        for (PyMuseDevice* other : others) devices.push_back(&other->device_);
+        device_.connect_here(devices);
     }
     void disconnect() { device_.disconnect(); }
     void withdraw_handles() { device_.withdraw_handles(); }
@@ -263,8 +268,10 @@ void bind_megakernel(py::module_& module) {
         .def("set_draft_values", &PyMuseDevice::set_draft_values, py::arg("name"), py::arg("rank"), py::arg("layer"),
              py::arg("values"))
         .def("draft_fit", &PyMuseDevice::draft_fit, py::arg("build"))
-        .def("handles", &PyMuseDevice::handles, "Of the exchange of each held rank, bytes for other processes")
+        .def("handles", &PyMuseDevice::handles, "Of what others write to, of each held rank: bytes for other processes")
         .def("connect", &PyMuseDevice::connect, py::arg("handles"), "Maps the ranks of other processes; [rank]")
+        .def("connect_here", &PyMuseDevice::connect_here, py::arg("others"),
+             "Instead, with the other ranks on devices of this process, none of which launches programmatically")
         .def("disconnect", &PyMuseDevice::disconnect, "The mappings end; no process may have a launch left")
         .def("withdraw_handles", &PyMuseDevice::withdraw_handles, "All have disconnected: the memory may be freed")
         .def("reset", &PyMuseDevice::reset, "Behind a failed launch with ranks in other processes, while none runs one")

@@ -52,7 +52,7 @@ MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
       plan_(make_plan(shape)),
       exchange_(make_exchange(shape, plan_, options.stop4)),
       ranks_(held_ranks(shape, options)),
-      connected_(options.loopback || ranks_ == shape.ranks),
+      connected_(is_whole()),
       state_(sizeof(StepState)),
       abort_(sizeof(std::uint32_t)),
       shares_(sizeof(BlockShares) * shape.blocks),
@@ -94,13 +94,26 @@ MuseDevice::~MuseDevice() {
     for (const auto& rank : all_) {
         for (Buffer& copy : rank->exchange) copy.leave();
     }
+    if (draft_ != nullptr) draft_->leave_exchange();
+    if (step_ != nullptr) step_->leave_parts();
+}
+
+std::vector<char*> MuseDevice::regions(std::uint32_t rank) {
+    std::vector<char*> all(handles_of_rank());
+    all[kExchange0] = at(rank).exchange[0].as<char>();
+    all[kExchange1] = at(rank).exchange[1].as<char>();
+    if (draft_ != nullptr) {
+        all[kDraftExchange0] = draft_->exchange(rank, 0);
+        all[kDraftExchange1] = draft_->exchange(rank, 1);
+        all[kStepParts] = step_->parts();
+    }
+    return all;
 }
 
 std::vector<PeerHandles> MuseDevice::handles() {
     std::vector<PeerHandles> all;
     for (std::uint32_t r = 0; r < ranks_; ++r) {
-        const Buffer* copies = at(r).exchange;
-        all.push_back(export_copies(options_.first_rank + r, copies[0].as<void>(), copies[1].as<void>()));
+        all.push_back(export_regions(options_.first_rank + r, regions(r)));
         exported_ = true;
     }
     return all;
@@ -110,20 +123,50 @@ void MuseDevice::connect(const std::vector<PeerHandles>& all) {
     require(!options_.loopback && all.size() == shape_.ranks,
             "handles of " + std::to_string(shape_.ranks) + " ranks are needed, not of " + std::to_string(all.size()));
     for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
+        require(all[rank].size() == handles_of_rank(), "rank " + std::to_string(rank) +
+                                                           " has other memory to write to than those here: give all "
+                                                           "processes the same draft");
         if (!is_here(rank)) peers_.open(rank, all[rank]);
     }
+    use_peers();
+}
+
+void MuseDevice::connect_here(const std::vector<MuseDevice*>& others) {
+    std::uint32_t found = ranks_;
+    for (MuseDevice* other : others) {
+        require(other->handles_of_rank() == handles_of_rank(), "all devices need a draft, or none");
+        for (std::uint32_t r = 0; r < other->ranks_; ++r, ++found) {
+            require(!is_here(other->options_.first_rank + r), "two devices hold a rank");
+            peers_.place(other->options_.first_rank + r, other->regions(r));
+        }
+    }
+    require(!options_.loopback && found == shape_.ranks, "these devices do not hold all ranks");
+    use_peers();
+}
+
+void MuseDevice::use_peers() {
+    std::vector<char*> parts;
+    for (std::uint32_t rank = 0; draft_ != nullptr && rank < shape_.ranks; ++rank) {
+        if (is_here(rank)) continue;
+        draft_->set_peer(rank, peers_.region(rank, kDraftExchange0), peers_.region(rank, kDraftExchange1));
+        // One of each GPU, though several of its ranks name it.
+        char* of_gpu = peers_.region(rank, kStepParts);
+        if (std::find(parts.begin(), parts.end(), of_gpu) == parts.end()) parts.push_back(of_gpu);
+    }
+    if (step_ != nullptr) step_->set_peers(parts);
     connected_ = true;
 }
 
 void MuseDevice::disconnect() {
     check(cudaStreamSynchronize(stream_), "running the launches");
     peers_.close();
-    connected_ = options_.loopback || ranks_ == shape_.ranks;
+    connected_ = is_whole();
 }
 
 char* MuseDevice::exchange_of(std::uint32_t rank) {
     if (options_.loopback) return at(0).exchange[parity_].as<char>();
-    return is_here(rank) ? at(rank - options_.first_rank).exchange[parity_].as<char>() : peers_.copy(rank, parity_);
+    return is_here(rank) ? at(rank - options_.first_rank).exchange[parity_].as<char>()
+                         : peers_.region(rank, kExchange0 + parity_);
 }
 
 void MuseDevice::require_ready() const {
@@ -233,12 +276,15 @@ void MuseDevice::synchronize() {
     check(cudaStreamSynchronize(stream_), "running the launches");
     if (host_report_->claimed == 0) return;
     abi::WaitReport report = *host_report_;
-    if (report.rank >= draft::kReportedRank) {
+    if (report.rank >= step::kReportedRank) {
+        report.rank -= step::kReportedRank;
+        report.site += std::uint32_t{abi::MuseHopper::kNumJobs} + abi::MuseDraft::kNumJobs;
+    } else if (report.rank >= draft::kReportedRank) {
         report.rank -= draft::kReportedRank;
         report.site += abi::MuseHopper::kNumJobs;
     }
     *host_report_ = {};
-    failed_ = ranks_ < shape_.ranks && !options_.loopback;
+    failed_ = !is_whole();
     if (!failed_) reset_exchange();
     throw WaitTimedOut(report);
 }

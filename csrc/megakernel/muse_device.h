@@ -37,7 +37,8 @@ struct MuseOptions {
     std::uint32_t held = 0;
 };
 
-// A wait of a launch ran out of time. Its site counts the jobs of MuseHopper, and behind them those of MuseDraft.
+// A wait of a launch ran out of time. Its site counts the jobs of MuseHopper, behind them those of MuseDraft, and then
+// those of MuseStep.
 class WaitTimedOut : public std::runtime_error {
   public:
     explicit WaitTimedOut(const abi::WaitReport& report)
@@ -77,10 +78,10 @@ struct StampRows {
 // A `rank` is counted among those held here, but for set_lost_block and reports, which mean it among all of the model.
 //
 // With ranks in other processes: every process exports its handles, connects to the others', and all of them meet
-// before the first launch. From then on all launch the same, in the same order. When a launch was given up in one of
-// them, all of them end theirs, meet, reset(), and meet again. At the end all disconnect(), meet, and withdraw their
-// handles: memory that a peer has mapped must not be freed. A device that is destroyed without that leaves its exchange
-// to the end of the process.
+// before the first launch; they do so again when all have added a draft. From then on all launch the same, in the same
+// order. When a launch was given up in one of them, all of them end theirs, meet, reset(), and meet again. At the end
+// all disconnect(), meet, and withdraw their handles: memory that a peer has mapped must not be freed. A device that is
+// destroyed without that leaves its exchange to the end of the process.
 class MuseDevice {
   public:
     // Throws std::invalid_argument when the shape cannot be run here, std::runtime_error when CUDA fails.
@@ -111,15 +112,20 @@ class MuseDevice {
     void set_stamp_rows(const StampRows& rows) { stamp_rows_ = rows; }
 
     // A draft model beside it, whose launches then can be asked for. Throws std::invalid_argument when its shape cannot
-    // be run here, or with ranks in other processes.
+    // be run here. With ranks in other processes connect() comes behind it, whether it was called before or not.
     void add_draft(const DraftShape& shape, std::uint32_t in_flight_bytes);
     // Throws std::logic_error when there is none.
     draft::DraftDevice& draft();
 
     // Of the ranks held here, for other processes. Both throw std::runtime_error when CUDA refuses.
     std::vector<PeerHandles> handles();
-    // Maps the ranks of other processes; [rank of the model], those of the ranks held here are not looked at.
+    std::size_t handles_of_rank() const { return draft_ == nullptr ? kPeerRegionsOfTarget : kPeerRegions; }
+    // Maps the ranks of other processes; [rank of the model], those of the ranks held here are not looked at. What was
+    // mapped before stays where it is.
     void connect(const std::vector<PeerHandles>& all);
+    // Instead of that, with the other ranks on devices of this process, and of this GPU. Their launches must run side
+    // by side with ours, so none of these devices may launch programmatically: what waits for its turn takes up SMs.
+    void connect_here(const std::vector<MuseDevice*>& others);
     // Ends the mappings; no process may have a launch left.
     void disconnect();
     // Once all processes have disconnected: the exchange may be freed.
@@ -201,7 +207,12 @@ class MuseDevice {
     void set_rank_params(std::uint32_t r, std::uint32_t layer, std::uint32_t next, LayerParams& p);
     void require_ready() const;
     bool is_here(std::uint32_t rank) const { return rank - options_.first_rank < ranks_; }
+    bool is_whole() const { return options_.loopback || ranks_ == shape_.ranks; }
     char* exchange_of(std::uint32_t rank);
+    // What peers of a rank held here write to, by PeerRegion.
+    std::vector<char*> regions(std::uint32_t rank);
+    // All peers are placed: their memory for the launches of all kinds.
+    void use_peers();
     void reset_exchange();
 
     const Shape shape_;
@@ -212,7 +223,7 @@ class MuseDevice {
     std::vector<std::unique_ptr<Rank>> all_;
     PeerMemory peers_;
     bool connected_;         // to all ranks that are not held here
-    bool exported_ = false;  // other processes may have mapped the exchange
+    bool exported_ = false;  // other processes may have mapped what they write to
     bool failed_ = false;    // and not reset
     Buffer state_, abort_, shares_, entry_gates_;
     abi::WaitReport* host_report_ = nullptr;    // pinned

@@ -25,20 +25,24 @@ void MuseDevice::launch_head_kind(const LaunchRequest& request, LayerBuild build
 }
 
 void MuseDevice::add_draft(const DraftShape& shape, std::uint32_t in_flight_bytes) {
-    require(options_.loopback || ranks_ == shape_.ranks, "a draft needs all ranks of the model in one process");
     require(shape.head_dim == draft::kHeadDim, "the draft's head_dim must be 128");
     require(shape.q_heads != 0 && shape.kv_heads != 0, "a rank of the draft has no heads: use a lower TP");
     draft_ = std::make_unique<draft::DraftDevice>(
         draft::sizes_of(shape_, shape), shape.mask_token, in_flight_bytes,
-        draft::Target{ranks_, options_.loopback, options_.programmatic, options_.budget_ns, stream_,
-                      state_.as<StepState>(), device_report_, abort_.as<std::uint32_t>()});
+        draft::Target{ranks_, options_.first_rank, options_.loopback, options_.programmatic, options_.budget_ns,
+                      stream_, state_.as<StepState>(), device_report_, abort_.as<std::uint32_t>()});
     draft_->set_delay_seed(delay_seed_);
     draft_shape_ = shape;
     std::vector<std::vector<step::KvRows>> caches(ranks_);
     for (std::uint32_t r = 0; r < ranks_; ++r) {
         for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) caches[r].push_back({k(r, layer), v(r, layer)});
     }
-    step_ = std::make_unique<step::StepDevice>(shape_, caches, state_.as<StepState>(), options_.programmatic, stream_);
+    step_ = std::make_unique<step::StepDevice>(
+        step::Target{shape_, options_.first_rank, options_.loopback, options_.programmatic, options_.budget_ns, stream_,
+                     state_.as<StepState>(), device_report_, abort_.as<std::uint32_t>()},
+        caches);
+    step_->set_delay_seed(delay_seed_);
+    connected_ = is_whole();
 }
 
 draft::DraftDevice& MuseDevice::draft() {
@@ -80,6 +84,7 @@ StepState MuseDevice::step() {
 void MuseDevice::set_delay_seed(std::uint32_t seed) {
     delay_seed_ = seed;
     if (draft_ != nullptr) draft_->set_delay_seed(seed);
+    if (step_ != nullptr) step_->set_delay_seed(seed);
 }
 
 void MuseDevice::launch_draft_kind(const LaunchRequest& request, LayerBuild build) {

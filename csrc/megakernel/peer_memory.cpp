@@ -1,35 +1,42 @@
 #include "megakernel/peer_memory.h"
 
+#include <cstring>
 #include <string>
 
 #include "megakernel/cuda_errors.h"
 
 namespace musetrace::megakernel {
 
-PeerHandles export_copies(std::uint32_t rank, void* first, void* second) {
-    PeerHandles handles{};
-    const std::string what = "exporting the exchange of rank " + std::to_string(rank) + " (cudaIpcGetMemHandle)";
-    check(cudaIpcGetMemHandle(&handles.copy[0], first), what);
-    check(cudaIpcGetMemHandle(&handles.copy[1], second), what);
+PeerHandles export_regions(std::uint32_t rank, const std::vector<char*>& regions) {
+    PeerHandles handles;
+    for (char* memory : regions) {
+        check(cudaIpcGetMemHandle(&handles.emplace_back(), memory),
+              "exporting the exchange of rank " + std::to_string(rank) + " (cudaIpcGetMemHandle)");
+    }
     return handles;
 }
 
 void PeerMemory::open(std::uint32_t rank, const PeerHandles& handles) {
-    for (std::uint32_t which = 0; which < 2; ++which) {
-        void* memory = nullptr;
-        check(cudaIpcOpenMemHandle(&memory, handles.copy[which], cudaIpcMemLazyEnablePeerAccess),
-              "mapping the exchange of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)");
-        mapped_.at(rank)[which] = static_cast<char*>(memory);
+    std::vector<char*> regions;
+    for (const cudaIpcMemHandle_t& handle : handles) regions.push_back(map(rank, handle));
+    place(rank, regions);
+}
+
+char* PeerMemory::map(std::uint32_t rank, const cudaIpcMemHandle_t& handle) {
+    for (const Mapping& known : mapped_) {
+        if (std::memcmp(&known.handle, &handle, sizeof handle) == 0) return static_cast<char*>(known.memory);
     }
+    void* memory = nullptr;
+    check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
+          "mapping the exchange of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)");
+    mapped_.push_back({handle, memory});
+    return static_cast<char*>(memory);
 }
 
 void PeerMemory::close() {
-    for (auto& copies : mapped_) {
-        for (char*& memory : copies) {
-            if (memory != nullptr) cudaIpcCloseMemHandle(memory);
-            memory = nullptr;
-        }
-    }
+    for (const Mapping& mapping : mapped_) cudaIpcCloseMemHandle(mapping.memory);
+    mapped_.clear();
+    for (auto& regions : regions_) regions.clear();
 }
 
 }  // namespace musetrace::megakernel

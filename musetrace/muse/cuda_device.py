@@ -163,7 +163,11 @@ class CudaDevice:
         if self.draft is None:
             raise UsageError("the device was made without a draft")
         with self._refused(UsageError):
-            kept = add_draft(self._device, self.draft, self.tp, self.capacity, weights, gpu=self.gpu)
+            kept = add_draft(
+                *(self._device, self.draft, self.tp, self.capacity, weights),
+                gpu=self.gpu,
+                first_rank=self._share.first_rank,
+            )
         self._tensors += [{str(number): tensor} for number, tensor in enumerate(kept)]
 
     def set_draft_kv(self, rank: int, layer: int, k: npt.NDArray[Any], v: npt.NDArray[Any]) -> None:

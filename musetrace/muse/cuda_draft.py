@@ -141,6 +141,7 @@ def add_draft(
     weights: RankDrafts,
     in_flight_bytes: int = IN_FLIGHT_BYTES,
     gpu: torch.device = GPU,
+    first_rank: int = 0,
 ) -> list[Tensor]:
     """Give the compiled device (``MuseDevice``) a draft with all of its weights.
 
@@ -148,6 +149,7 @@ def add_draft(
         tp: ranks that share the model.
         capacity: of the caches, as the device has it.
         in_flight_bytes: of weights that an SM has on their way at most, and a stage more.
+        first_rank: of the ranks that the device holds, among all of the model.
 
     Returns:
         All that must live as long as the device.
@@ -159,11 +161,11 @@ def add_draft(
     kept = [rope_table(draft, capacity, gpu)]
     device.set_draft_rope(kept[0].data_ptr())
     for rank in range(device.ranks):
-        outer = weights.outer(rank)
+        outer = weights.outer(first_rank + rank)
         device.set_draft(rank, addresses(outer))
         kept += outer.values()
         for layer in range(draft.num_hidden_layers):
-            tensors = weights.layer(rank, layer)
+            tensors = weights.layer(first_rank + rank, layer)
             device.set_draft_layer(rank, layer, addresses(tensors))
             kept += tensors.values()
     # They were made in torch's stream and are read in another.

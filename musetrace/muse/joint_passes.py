@@ -1,4 +1,4 @@
-"""Verify passes that several processes run together, each on the ranks that it holds."""
+"""Passes and whole steps that several processes run together, each on the ranks that it holds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class JointPasses:
 
     def __init__(self, device: PeerDevice, passes: Passes) -> None:
         self.plan = passes.plan
+        self._has_logits = any(planned.device_kind == "head" for planned in passes.plan)
         self._device = device
         self._passes = passes
 
@@ -32,4 +33,4 @@ class JointPasses:
             self._passes.run(position, recording, step)
         except DeviceError as error:
             failure = error
-        self._device.end_pass(position, failure)
+        self._device.end_pass(position, failure, self._has_logits)

@@ -67,8 +67,8 @@ class EngineOptions:
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
         launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
         guesses: ``tree`` or ``chain``: what whole steps verify of the draft's guesses; ``none`` for a device
-            that runs verify passes alone. ``tree`` where whole steps can be run: a draft is known, all layers
-            run, and all ranks are in one process; else ``none``.
+            that runs verify passes alone. ``tree`` where whole steps can be run: a draft is known, and all
+            layers run; else ``none``.
         draft: the draft's configuration (the preset's own).
         checkpoint: a folder with the weights under their public names, and those of the draft in its folder
             ``draft``; None for synthetic ones. A slice reads its own rank's part.
@@ -215,7 +215,7 @@ def _weights_fact(options: EngineOptions) -> dict[str, str]:
 
 def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     place = process_place(os.environ)
-    draft = _draft_on_gpu(config, options, place is not None)
+    draft = _draft_on_gpu(config, options)
     share = rank_share(place, config, tp)
     module = require_gpu(place)
     layers = _checked_layers(config, options.layers)
@@ -231,6 +231,7 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         "budget_ns": options.budget_ns or cuda_device.DEFAULT_BUDGET_NS,
     }
     launches = options.launches or ("eager" if config.slice_tp is None else "graph")
+    guesses = "none" if draft is None else options.guesses or "tree"
     device: cuda_device.CudaDevice
     if place is None:
         device = cuda_device.CudaDevice(module, config, draft=draft, **numbers)
@@ -238,14 +239,14 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         passes = _passes(device, layers, launches)
     else:
         told = {"seed": options.seed, "musetrace": musetrace.__version__, **_weights_fact(options)}
-        settings = config.to_json() | numbers | told
+        drafts = {"guesses": guesses, "draft": None if draft is None else draft.to_json()}
+        settings = config.to_json() | numbers | told | drafts
         with ProcessGroup(place) as group:
             require_agreement(group, own_facts(settings))
-            device = PeerDevice(module, config, group, share, **numbers)
+            device = PeerDevice(module, config, group, share, draft=draft, **numbers)
             head = _load(device, options)
             device.connect()
         passes = JointPasses(device, _passes(device, layers, launches))
-    guesses = "none" if draft is None else options.guesses or "tree"
     facts = _facts(
         config, layers, {"stop4": numbers["stop4"], "launches": launches, "guesses": guesses}, options
     )
@@ -253,16 +254,14 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     return OpenedModel(config, device, passes, head, facts, steps)
 
 
-def _draft_on_gpu(config: MuseConfig, options: EngineOptions, shared: bool) -> DraftConfig | None:
+def _draft_on_gpu(config: MuseConfig, options: EngineOptions) -> DraftConfig | None:
     """The draft of whole steps; None for verify passes alone. Raises UsageError."""
     layers = config.num_hidden_layers
     whole = options.layers in (None, layers)
     if options.guesses is None:
-        return _known_draft(config, options) if whole and not shared else None
+        return _known_draft(config, options) if whole else None
     if options.guesses == "none":
         return None
-    if shared:
-        raise UsageError("whole steps need all ranks in one process; leave guesses out, or torchrun")
     if not whole:
         raise UsageError(f"whole steps need all {layers} layers; leave layers out, or guesses")
     return options.draft or draft_of(config)
@@ -276,6 +275,10 @@ def _steps_on_gpu(
         load = partial(device.load_random_draft, options.seed)
     plan = gpu_step_plan(device.config, draft)
     step = WholeStepPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
+    if isinstance(device, PeerDevice):
+        return WholeSteps(
+            device, guesses, partial(device.start_together, load), plan, step, partial(JointPasses, device)
+        )
     return WholeSteps(device, guesses, load, plan, step)
 
 

@@ -1,12 +1,15 @@
 """The ranks of a model that this process holds, while other processes hold the others on GPUs of their own.
 
 The ranks exchange inside the launches, through each other's GPU memory. Between passes the processes exchange
-once: how the pass ended, and the logits, so that all of them decode the same tokens.
+once: how the pass ended, and what it left, so that all of them decode the same tokens.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from types import ModuleType
 from typing import Any
 
@@ -14,36 +17,42 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace.errors import DeviceError
-from musetrace.job_table import JobTable, wait_sentence
+from musetrace.job_table import wait_sentence
 from musetrace.muse.config import MuseConfig
-from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
-from musetrace.muse.device import TOKENS, LaunchTimeoutError
+from musetrace.muse.cuda_device import CudaDevice
+from musetrace.muse.cuda_draft import RankDrafts
+from musetrace.muse.cuda_tables import table_of_report
+from musetrace.muse.device import FROM_STATE, TOKENS, LaunchTimeoutError
 from musetrace.muse.peer_requirements import RankShare
 from musetrace.muse.process_group import START_TIMEOUT_S, Bytes, ProcessGroup
 
 _OK, _TIMED_OUT, _FAILED = range(3)
 _REPORT = ("site", "rank", "block", "warp", "want", "got", "waited_ns")
+# Of a step's state, what a step can start from.
+_STARTS_FROM = ("position", "tokens", "parents", "top_k", "temperature", "seed")
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How a process's pass ended: ``report`` is the wait report of one that ran out of time."""
+    """How a process's pass ended: ``report`` is the wait report of one that ran out of time.
+
+    ``step_hash`` is one of the step's state behind it; 0 where the pass does not go on from one.
+    """
 
     number: int
     position: int
+    step_hash: int
     state: int
     report: tuple[int, ...]
 
-    def pack(self, logits: npt.NDArray[np.float32]) -> Bytes:
-        head = np.array([self.number, self.position, self.state, *self.report], dtype="<i8")
-        return np.concatenate([head.view(np.uint8), logits.ravel().view(np.uint8)])
+    def pack(self) -> Bytes:
+        numbers = [self.number, self.position, self.step_hash, self.state, *self.report]
+        return np.array(numbers, dtype="<i8").view(np.uint8)
 
     @classmethod
-    def unpack(cls, data: Bytes) -> tuple[_Outcome, npt.NDArray[np.float32]]:
-        """The outcome, and the logits float32[16, n] behind it."""
-        size = (3 + len(_REPORT)) * 8
-        number, position, state, *report = (int(value) for value in data[:size].view("<i8"))
-        return cls(number, position, state, tuple(report)), data[size:].view(np.float32).reshape(TOKENS, -1)
+    def unpack(cls, data: Bytes) -> _Outcome:
+        number, position, step_hash, state, *report = (int(value) for value in data.view("<i8"))
+        return cls(number, position, step_hash, state, tuple(report))
 
 
 class PeerDevice(CudaDevice):
@@ -56,7 +65,7 @@ class PeerDevice(CudaDevice):
         config: the model.
         group: all processes; each makes its device with the same numbers.
         share: the ranks held here.
-        options: the other numbers of a ``CudaDevice``.
+        options: the other numbers of a ``CudaDevice``, and its draft.
     """
 
     def __init__(
@@ -65,12 +74,28 @@ class PeerDevice(CudaDevice):
         super().__init__(module, config, share=share, **options)
         self._group = group
         self._passes = 0
-        width = config.vocab_size // self.tp * self.ranks
-        self._no_logits = np.zeros((TOKENS, width), dtype=np.float32)
         self._all_logits: npt.NDArray[np.float32] | None = None
+        # Where the next step goes on from; None once the host has placed a pass itself.
+        self._begun_from: dict[str, Any] | None = None
+
+    def start_together(self, start: Callable[[], None]) -> None:
+        """Run what all processes run before they go on; where it fails in one, the others hear of it."""
+        with self._group:
+            start()
+
+    def _add_draft(self, weights: RankDrafts) -> None:
+        super()._add_draft(weights)
+        self.connect()
+
+    def set_step(self, **step: Any) -> None:
+        """See ``CpuDevice.set_step``; all processes set the same."""
+        super().set_step(**step)
+        self._begun_from = super().step()
 
     def connect(self) -> None:
         """Exchange memory handles with the other processes, once all have their weights; then launch.
+
+        So it is again when all have added a draft.
 
         Raises:
             DeviceError: CUDA cannot map the memory of another GPU, or a process is gone.
@@ -107,12 +132,15 @@ class PeerDevice(CudaDevice):
         """Raises DeviceError once a process is gone."""
         self._group.require_whole()
 
-    def end_pass(self, position: int, failure: DeviceError | None) -> None:
+    def end_pass(self, position: int, failure: DeviceError | None, has_logits: bool = True) -> None:
         """Hear how the pass ended in all processes; when it failed in one, make all usable again.
 
+        A step that failed can be run again: all processes go on from where it began.
+
         Args:
-            position: of the pass.
+            position: of the pass; ``FROM_STATE`` for one that goes on from the step's state.
             failure: what this process raised in it.
+            has_logits: whether it made some.
 
         Raises:
             LaunchTimeoutError: a wait in it ran out of time here.
@@ -121,21 +149,36 @@ class PeerDevice(CudaDevice):
         self._passes += 1
         self._all_logits = None
         failure = self._settled(failure)
-        logits = self._no_logits
-        if failure is None:
-            logits = super().logits()
-        outcome = _Outcome(self._passes, position, *_state_of(failure))
+        step = super().step() if failure is None and position == FROM_STATE else None
+        mine = _Outcome(self._passes, *_place_of(position, step), *_state_of(failure))
         try:
-            told = [_Outcome.unpack(data) for data in self._group.exchange(outcome.pack(logits))]
+            told = [_Outcome.unpack(data) for data in self._group.exchange(mine.pack())]
         except DeviceError as gone:
             raise gone from failure
-        outcomes = [other for other, _ in told]
-        wrong = failure or self._difference(outcomes)
+        wrong = failure or self._difference(mine, told)
         if wrong is None:
-            self._all_logits = np.concatenate([part for _, part in told], axis=1)
+            self._begun_from = step
+            if has_logits:
+                self._all_logits = self._exchanged_logits()
             return
         self._reset_together()
+        if position == FROM_STATE:
+            self._begin_again()
         raise wrong
+
+    def _begin_again(self) -> None:
+        """The state in which the step began; what it verified has taken the place of the draft's features.
+
+        A step that has no room in the cache was not launched, and left it as it was.
+        """
+        begun = self._begun_from
+        if begun is not None and begun["position"] + TOKENS <= self.capacity:
+            self.set_step(**{name: begun[name] for name in _STARTS_FROM}, kept=0)
+
+    def _exchanged_logits(self) -> npt.NDArray[np.float32]:
+        own = super().logits()
+        told = self._group.exchange(np.ascontiguousarray(own).reshape(-1).view(np.uint8))
+        return np.concatenate([part.view(np.float32).reshape(TOKENS, -1) for part in told], axis=1)
 
     def _settled(self, failure: DeviceError | None) -> DeviceError | None:
         """The failure, once no launch of this process runs any more."""
@@ -145,9 +188,8 @@ class PeerDevice(CudaDevice):
             return failure if isinstance(failure, LaunchTimeoutError) else later
         return failure
 
-    def _difference(self, outcomes: list[_Outcome]) -> DeviceError | None:
+    def _difference(self, mine: _Outcome, outcomes: list[_Outcome]) -> DeviceError | None:
         """What went wrong in another process, or between them."""
-        mine = outcomes[self._group.place.process]
         for process, other in enumerate(outcomes):
             if other.state != _OK:
                 return DeviceError(f"process {process} ({self._ranks_of(process)}) {_told(other)}")
@@ -155,6 +197,11 @@ class PeerDevice(CudaDevice):
                 return DeviceError(
                     f"process {process} ran its pass {other.number} at position {other.position}, this one "
                     f"its pass {mine.number} at {mine.position}; give all processes the same tokens"
+                )
+            if other.step_hash != mine.step_hash:
+                return DeviceError(
+                    f"process {process} has other tokens than this one behind pass {mine.number} at position "
+                    f"{mine.position}; give all processes the same tokens and the same sampling"
                 )
         return None
 
@@ -180,6 +227,14 @@ class PeerDevice(CudaDevice):
                 )
 
 
+def _place_of(position: int, step: dict[str, Any] | None) -> tuple[int, int]:
+    """Where a pass ended, and the hash of the step's state there."""
+    if step is None:
+        return position, 0
+    state = blake2b(json.dumps(step, sort_keys=True).encode(), digest_size=8).digest()
+    return int(step["position"]), int.from_bytes(state, "little", signed=True)
+
+
 def _state_of(failure: DeviceError | None) -> tuple[int, tuple[int, ...]]:
     nothing = (0,) * len(_REPORT)
     if failure is None:
@@ -193,5 +248,5 @@ def _told(outcome: _Outcome) -> str:
     if outcome.state == _FAILED:
         return "failed in the pass; its own message says why"
     report = dict(zip(_REPORT, outcome.report, strict=True))
-    sentence = wait_sentence(report, JobTable.built_in(JOB_TABLE))
+    sentence = wait_sentence(report, table_of_report(report))
     return f"gave the pass up: {sentence}; the devices are usable, run the step again"

@@ -42,6 +42,7 @@ class WholeSteps:
         load: puts the draft's weights onto the device.
         plan: the device's launches of a step; as the CPU device has them by default.
         step: runs a step, of these launches; one launch after the other by default.
+        joined: what passes are made by which other processes run too; as they are by default.
 
     Raises:
         DeviceError: the device has no draft.
@@ -54,6 +55,7 @@ class WholeSteps:
         load: Callable[[], None],
         plan: tuple[PlannedLaunch, ...] | None = None,
         step: Passes | None = None,
+        joined: Callable[[Passes], Passes] = lambda passes: passes,
     ) -> None:
         if device.draft is None:
             raise DeviceError("the device has no draft; it cannot run whole steps")
@@ -61,9 +63,10 @@ class WholeSteps:
         self.plan = step_plan(device.config, self.draft) if plan is None else plan
         self._device, self._top_k = device, GUESSES[guesses]
         verify = [one for one in self.plan if one.kind not in _BEHIND and not one.kind.startswith("draft_")]
-        self._step = EagerPasses(device, self.plan) if step is None else step
-        self._verify, self._head = EagerPasses(device, verify[:-1]), EagerPasses(device, verify[-1:])
-        self._context = EagerPasses(device, self.plan[:1])
+        self._step = joined(EagerPasses(device, self.plan) if step is None else step)
+        self._verify = joined(EagerPasses(device, verify[:-1]))
+        self._head = joined(EagerPasses(device, verify[-1:]))
+        self._context = joined(EagerPasses(device, self.plan[:1]))
 
     def load(self) -> None:
         """Put the draft's weights onto the device. Raises UsageError when they cannot be had."""

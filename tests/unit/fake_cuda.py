@@ -44,6 +44,17 @@ OPS_ELSEWHERE = {
 TABLES = dict.fromkeys(("draft_context", "draft_layer"), ("muse_draft", 1))
 TABLES |= dict.fromkeys(("draft_tree", "embed", "accept", "keep_kv"), ("muse_step", 2))
 _SITE = [job.name for job in JobTable.built_in("muse_hopper").jobs].index("stop1_wait_ranks")
+STEP: dict[str, Any] = {
+    "position": 0,
+    "tokens": [0] * 16,
+    "parents": [0, *range(15)],
+    "kept": 0,
+    "path": [],
+    "chosen": [],
+    "top_k": 8,
+    "temperature": 0.0,
+    "seed": 0,
+}
 REPORT = {"site": _SITE, "rank": 1, "block": 3, "warp": 4, "want": 1, "got": 0, "waited_ns": 250_000_000}
 
 
@@ -74,7 +85,7 @@ class FakeMuseDevice:
     peers: list[bytes] | None = None
     draft: dict[str, Any] | None = None
     draft_layers: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
-    step_state: dict[str, Any] = field(default_factory=dict)
+    step_state: dict[str, Any] = field(default_factory=lambda: dict(STEP))
     stamp_rows: tuple[int, ...] = ()
     clock_ns: Callable[[], int] = time.time_ns
     insists_on_cleared: ClassVar[bool] = True
@@ -111,7 +122,9 @@ class FakeMuseDevice:
         self.stamp_rows = (slots, *first_slots)
 
     def add_draft(self, shape: dict[str, Any], in_flight_bytes: int) -> None:
+        self.log.append("draft")
         self.draft = dict(shape)
+        self.peers = None
 
     def set_draft_rope(self, address: int) -> None:
         self.log.append("draft_rope")
@@ -134,7 +147,8 @@ class FakeMuseDevice:
 
     def handles(self) -> list[bytes]:
         self.log.append("handles")
-        return [b"rank %3d" % (self.first_rank + rank) for rank in range(self.ranks)]
+        what = b"" if self.draft is None else b" and its draft"
+        return [b"rank %3d" % (self.first_rank + rank) + what for rank in range(self.ranks)]
 
     def connect(self, handles: list[bytes]) -> None:
         self.log.append("connect")

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <string>
 
+#include "megakernel/peer_memory.h"
+
 namespace musetrace::megakernel::draft {
 namespace {
 
@@ -21,7 +23,7 @@ DraftSizes checked(const DraftSizes& s, const Target& target) {
 
 DraftDevice::Rank::Rank(const DraftSizes& s, const DraftExchange& e)
     : layers(s.layers),
-      exchange{Buffer(e.bytes), Buffer(e.bytes)},
+      exchange{Buffer(exported_bytes(e.bytes)), Buffer(exported_bytes(e.bytes))},
       q{Buffer(std::size_t{kTokens} * s.head_columns() * 2), Buffer(std::size_t{kTokens} * s.head_columns() * 2)},
       residual(std::size_t{kTokens} * s.hidden * 4),
       table(sizeof(ContextTable)) {
@@ -75,6 +77,7 @@ void DraftDevice::launch(DraftKind kind, std::uint32_t layer, LayerBuild build, 
     DraftParams p{};
     p.shape = shape_;
     p.ranks = target_.ranks;
+    p.first_rank = target_.first_rank;
     p.plan = plan_;
     p.exchange = exchange_;
     p.kind = kind;
@@ -82,7 +85,7 @@ void DraftDevice::launch(DraftKind kind, std::uint32_t layer, LayerBuild build, 
     p.mask_token = mask_token_;
     p.in_flight_bytes = in_flight_bytes_;
     p.budget_ns = target_.budget_ns;
-    p.delay_seed = delay_seed_;
+    p.delay_seed = delay_seed_ ^ target_.first_rank << 16;
     p.state = target_.state;
     p.shares = shares_.as<DraftShares>();
     p.rope = rope_;
@@ -124,9 +127,15 @@ void DraftDevice::set_rank_params(std::uint32_t r, std::uint32_t layer, DraftPar
     to.exchange = rank.exchange[parity_].as<char>();
     to.idle_exchange = rank.exchange[parity_ ^ 1u].as<char>();
     for (std::uint32_t peer = 0; peer < shape_.ranks; ++peer) {
-        to.peers[peer] = at(target_.loopback ? 0 : peer).exchange[parity_].as<char>();
-        to.places[peer] = target_.loopback ? peer : r;
+        to.peers[peer] = exchange_of(peer);
+        to.places[peer] = target_.loopback ? peer : target_.first_rank + r;
     }
+}
+
+char* DraftDevice::exchange_of(std::uint32_t rank) const {
+    if (target_.loopback) return exchange(0, parity_);
+    const std::uint32_t here = rank - target_.first_rank;
+    return here < target_.ranks ? exchange(here, parity_) : peers_.at(rank)[parity_];
 }
 
 KernelFit DraftDevice::fit(LayerBuild build) const {
@@ -144,6 +153,12 @@ void DraftDevice::reset_exchange() {
         }
     }
     check(cudaDeviceSynchronize(), "making the draft's exchange empty");
+}
+
+void DraftDevice::leave_exchange() {
+    for (const auto& rank : all_) {
+        for (Buffer& copy : rank->exchange) copy.leave();
+    }
 }
 
 void DraftDevice::poison() {

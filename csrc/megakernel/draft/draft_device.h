@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,7 +16,8 @@ namespace musetrace::megakernel::draft {
 
 // What the draft has in common with its target.
 struct Target {
-    std::uint32_t ranks;  // held here: all of the model, or one in loopback
+    std::uint32_t ranks;  // held here, from `first_rank` of the model's on
+    std::uint32_t first_rank;
     bool loopback;
     bool programmatic;
     std::uint64_t budget_ns;
@@ -43,6 +45,12 @@ class DraftDevice {
     void set_outer(std::uint32_t rank, const OuterWeights& weights);
     void set_rope(const float* rope) { rope_ = rope; }
     void set_delay_seed(std::uint32_t seed) { delay_seed_ = seed; }
+    // Both copies of the exchange of a rank of the model that is not held here.
+    void set_peer(std::uint32_t rank, char* first, char* second) { peers_.at(rank) = {first, second}; }
+    // Of a rank held here.
+    char* exchange(std::uint32_t rank, std::uint32_t which) const { return all_.at(rank)->exchange[which].as<char>(); }
+    // Other processes may have mapped it: it stays until the end of the process.
+    void leave_exchange();
 
     // `layer` is not looked at in a context launch.
     void launch(DraftKind kind, std::uint32_t layer, LayerBuild build, char* stamps, std::uint32_t epoch,
@@ -84,6 +92,8 @@ class DraftDevice {
         return all_.at(rank)->exchange[parity_ ^ 1u].as<const char>();
     }
     void set_rank_params(std::uint32_t r, std::uint32_t layer, DraftParams& p);
+    // This launch's copy, of a rank of the model.
+    char* exchange_of(std::uint32_t rank) const;
 
     const DraftSizes shape_;
     const std::uint32_t mask_token_;
@@ -92,6 +102,7 @@ class DraftDevice {
     const DraftPlan plan_;
     const DraftExchange exchange_;
     std::vector<std::unique_ptr<Rank>> all_;
+    std::array<std::array<char*, 2>, kMaxRanks> peers_{};
     Buffer shares_;
     const float* rope_ = nullptr;
     std::uint32_t parity_ = 0;

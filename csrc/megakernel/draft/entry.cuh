@@ -19,7 +19,9 @@ struct Draft {
     using Warp = draft::Warp<kMode, kDelays, kStampRegisters>;
     static constexpr std::uint32_t kGroupStampRegisters = abi::max_registers<MuseDraft>();
 
-    static __device__ __forceinline__ std::uint32_t reported_rank(const Params&) { return kReportedRank; }
+    static __device__ __forceinline__ std::uint32_t reported_rank(const Params& params) {
+        return kReportedRank + params.first_rank;
+    }
 
     // Warp 0: all weights of the block, through the ring. Nothing it reads is written by a kernel, so it need not wait
     // for the launch before.

@@ -64,7 +64,8 @@ enum class DraftKind : std::uint8_t { kContext, kLayer };
 
 struct DraftParams {
     DraftSizes shape;
-    std::uint32_t ranks;  // that run here, each on shape.blocks blocks
+    std::uint32_t ranks;       // that run here, each on shape.blocks blocks; shape.ranks is how many share the model
+    std::uint32_t first_rank;  // of those that run here, among all
     DraftPlan plan;
     DraftExchange exchange;
     DraftKind kind;

@@ -50,21 +50,23 @@ __device__ __forceinline__ void walk(const W& w) {
 
 template <class W>
 __device__ __forceinline__ void accept(W& w) {
-    w.template job<MuseStep::accept_argmax>([&] {
-        const StepState& state = w.state();
-        const double temperature = state.temperature;
-        if (temperature == 0) {
-            write_parts<false, 32>(w, 0, 1, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; });
-            return;
-        }
-        write_parts<false, 2>(w, 0, 1, [&](std::uint32_t row, std::uint32_t token, float logit) {
+    const StepState& state = w.state();
+    const SearchJobs jobs{step_job<MuseStep::accept_argmax>(), step_job<MuseStep::accept_send>(),
+                          step_job<MuseStep::accept_wait_ranks>(), step_job<MuseStep::accept_choose>()};
+    const auto follow = [&] { w.template job<MuseStep::accept_walk>([&] { walk(w); }); };
+    const double temperature = state.temperature;
+    if (temperature == 0) {
+        search<false, 32>(
+            w, jobs, 0, 1, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; }, follow);
+        return;
+    }
+    search<false, 2>(
+        w, jobs, 0, 1,
+        [&](std::uint32_t row, std::uint32_t token, float logit) {
             const double noise = gumbel(state.seed, state.position + state.depth[row] + 1, token);
             return static_cast<float>(static_cast<double>(logit) / temperature + noise);
-        });
-    });
-    if (!w.is_last_block()) return;
-    w.template job<MuseStep::accept_choose>([&] { merge_parts<false>(w, 0, 1); });
-    if (w.warp == 0) w.template job<MuseStep::accept_walk>([&] { walk(w); });
+        },
+        follow);
 }
 
 }  // namespace musetrace::megakernel::step

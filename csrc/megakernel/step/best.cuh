@@ -1,15 +1,10 @@
-// The best tokens of rows of logits: each warp looks at a part of a row, and the last block of all puts the parts
+// The best tokens of rows of logits: each warp looks at a part of a row, and one block of each GPU puts the parts
 // together. Higher scores first, of equal ones the lower token.
 #pragma once
 
-#include "megakernel/step/block.cuh"
+#include "megakernel/step/parts.cuh"
 
 namespace musetrace::megakernel::step {
-
-struct Candidate {
-    float score = -INFINITY;
-    std::uint32_t token = 0xFFFFFFFF;
-};
 
 // Unsigned numbers in the order of floats.
 __device__ __forceinline__ std::uint32_t ordered(float value) {
@@ -71,63 +66,90 @@ __device__ __forceinline__ double sum_of_lanes(double value) {
     return value;
 }
 
-// All warps of all blocks: the parts of the rows from `first_row` on. `score(row, token of the model, logit)`; where it
-// is long code, kEach is small.
+// What a search for the best tokens is stamped as.
+struct SearchJobs {
+    Job search, send, wait, merge;
+};
+
+// One warp: exp(score - top) over a part, added up.
+template <class Score>
+__device__ __forceinline__ double sum_of_part(std::uint32_t lane, const Share& share, float best, Score score) {
+    const double top = best;
+    double sum = 0;
+#pragma unroll 2
+    for (std::uint32_t at = share.begin + lane; at < share.end; at += kLanes) {
+        sum += exp(static_cast<double>(score(at)) - top);
+    }
+    return sum_of_lanes(sum);
+}
+
+// All warps of all blocks: the parts of the rows from `first_row` on to all GPUs. `score(row, token of the model,
+// logit)`; where it is long code, kEach is small. What a warp sends last is stamped, and so is its search until then.
 template <bool kSum, std::uint32_t kEach, class W, class Score>
-__device__ __forceinline__ void write_parts(const W& w, std::uint32_t first_row, std::uint32_t count, Score score) {
+__device__ __forceinline__ void send_parts(W& w, const SearchJobs& jobs, std::uint32_t copy, std::uint32_t first_row,
+                                           std::uint32_t count, Score score) {
     const std::uint32_t of_rank = parts_of_rank(w.params), items = (kTokens - first_row) * of_rank;
-    const std::uint32_t vocab = w.shape().vocab, first_token = w.rank * vocab;
+    const std::uint32_t vocab = w.shape().vocab, rank = w.params.first_rank + w.rank, first_token = rank * vocab;
+    w.begin(jobs.search);
 #pragma unroll 1
     for (std::uint32_t item = w.number(); item < items; item += w.warps()) {
         const std::uint32_t row = first_row + item / of_rank, part = item % of_rank;
+        // Rows in front of the first are in the other kind of launch.
+#pragma unroll 1
+        for (std::uint32_t idle = row == first_row ? 0 : row; idle <= row; ++idle) {
+            empty_parts(w, copy ^ 1u, idle, part);
+        }
         const Share share = block_share(vocab, part, of_rank);
         const float* logits = w.params.rank[w.rank].logits + std::size_t{row} * vocab;
         const auto score_at = [&](std::uint32_t at) { return score(row, first_token + at, logits[at]); };
-        const Candidate best = best_of_part<kEach>(w.lane, share.begin, share.end, count, score_at);
-        Part& to = w.params.parts[row * kParts + w.rank * of_rank + part];
-        if (w.lane < kMaxTopK) {
-            to.score[w.lane] = best.score;
-            to.token[w.lane] = first_token + best.token;
-        }
-        if constexpr (kSum) {
-            const double top = __shfl_sync(kAllLanes, best.score, 0);
-            double sum = 0;
-#pragma unroll 2
-            for (std::uint32_t at = share.begin + w.lane; at < share.end; at += kLanes) {
-                sum += exp(static_cast<double>(score_at(at)) - top);
-            }
-            sum = sum_of_lanes(sum);
-            if (w.lane == 0) to.sum = sum;
-        }
+        Candidate best = best_of_part<kEach>(w.lane, share.begin, share.end, count, score_at);
+        double sum = 0;
+        if constexpr (kSum) sum = sum_of_part(w.lane, share, __shfl_sync(kAllLanes, best.score, 0), score_at);
+        // Where no score is a number there is no best token; its embedding is read all the same.
+        best.token = first_token + (best.token < vocab ? best.token : 0);
+        const bool is_last = item + w.warps() >= items;
+        if (is_last) w.next(jobs.search, jobs.send);
+        send_part<kSum>(w, copy, row, rank * of_rank + part, count, best, sum);
+        if (is_last) return w.end(jobs.send);
     }
+    w.end(jobs.search);
 }
 
-// The last block: the best of each row into shared memory; with kSum as log-probabilities.
+// One warp: the best of all lanes' candidates, each lane's best first. Lane i gets the (i + 1)-th, i < count.
+__device__ __forceinline__ Candidate best_of_lanes(std::uint32_t lane, std::uint32_t count,
+                                                   Candidate (&own)[kMaxTopK]) {
+    Candidate mine;
+#pragma unroll 1
+    for (std::uint32_t place = 0; place < count; ++place) {
+        Candidate best;
+        if (is_best(own[0], best)) {
+#pragma unroll
+            for (std::uint32_t i = 0; i + 1 < kMaxTopK; ++i) own[i] = own[i + 1];
+            own[kMaxTopK - 1] = {};
+        }
+        if (lane == place) mine = best;
+    }
+    return mine;
+}
+
+// The block that merges: the best of each row into shared memory; with kSum as log-probabilities. The wait for the
+// first row has a job of its own; later ones are waited for inside the merge.
 template <bool kSum, class W>
-__device__ __forceinline__ void merge_parts(const W& w, std::uint32_t first_row, std::uint32_t count) {
-    const bool is_part = w.lane < w.params.ranks * parts_of_rank(w.params);
+__device__ __forceinline__ void merge_parts(W& w, const SearchJobs& jobs, std::uint32_t copy, std::uint32_t first_row,
+                                            std::uint32_t count) {
+    w.begin(jobs.wait);
 #pragma unroll 1
     for (std::uint32_t row = first_row + w.warp; row < kTokens; row += kWarps) {
-        const Part& from = w.params.parts[row * kParts + w.lane];
-        Candidate own[kMaxTopK + 1];
-#pragma unroll
-        for (std::uint32_t place = 0; place < kMaxTopK; ++place) {
-            if (is_part && place < count) own[place] = {__ldcg(&from.score[place]), __ldcg(&from.token[place])};
-        }
-        const double part_top = own[0].score, sum = kSum && is_part ? __ldcg(&from.sum) : 0.0;
-        Candidate mine;
-#pragma unroll 1
-        for (std::uint32_t place = 0; place < count; ++place) {
-            Candidate best;
-            if (is_best(own[0], best)) {
-#pragma unroll
-                for (std::uint32_t i = 0; i < kMaxTopK; ++i) own[i] = own[i + 1];
-            }
-            if (w.lane == place) mine = best;
-        }
+        Candidate own[kMaxTopK];
+        double sum = 0;
+        receive_parts<kSum>(w, jobs.wait.site, copy, row, count, own, sum);
+        if (row == first_row + w.warp) w.next(jobs.wait, jobs.merge);
+        const double part_top = own[0].score;
+        Candidate mine = best_of_lanes(w.lane, count, own);
         if constexpr (kSum) {
             const double top = __shfl_sync(kAllLanes, mine.score, 0);
-            const double total = sum_of_lanes(is_part ? sum * exp(part_top - top) : 0.0);
+            // Of a lane without a part the sum is zero, and so is what it adds.
+            const double total = sum_of_lanes(sum == 0 ? 0.0 : sum * exp(part_top - top));
             mine.score = static_cast<float>(static_cast<double>(mine.score) - (top + log(total)));
         }
         if (w.lane < count) {
@@ -135,7 +157,27 @@ __device__ __forceinline__ void merge_parts(const W& w, std::uint32_t first_row,
             w.shared.token[row][w.lane] = mine.token;
         }
     }
+    w.end(jobs.merge);
+    if (w.lane == 0) w.shared.received[w.warp] = true;
     __syncthreads();
+}
+
+// Parts of all rows from `first_row` on, sent, and put together in one block of each GPU. `use()` is what its first
+// warp makes of them; nothing is made where a wait was given up, so that the step can be run again. Tree and accept
+// launches take turns with the copies of the parts.
+template <bool kSum, std::uint32_t kEach, class W, class Score, class Use>
+__device__ __forceinline__ void search(W& w, const SearchJobs& jobs, std::uint32_t first_row, std::uint32_t count,
+                                       Score score, Use use) {
+    const std::uint32_t copy = sync::GpuArch::load_relaxed(w.params.turn);
+    const bool given_up_before = w.merges() && w.is_given_up();
+    send_parts<kSum, kEach>(w, jobs, copy, first_row, count, score);
+    if (!w.merges()) return;
+    merge_parts<kSum>(w, jobs, copy, first_row, count);
+    if (w.warp != 0) return;
+    const bool received = w.lane >= kWarps || w.shared.received[w.lane];
+    if (!__all_sync(kAllLanes, received) || given_up_before) return;
+    if (w.lane == 0) *w.params.turn = copy ^ 1u;
+    use();
 }
 
 }  // namespace musetrace::megakernel::step

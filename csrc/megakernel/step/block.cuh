@@ -13,20 +13,25 @@ using abi::MuseStep;
 
 inline constexpr std::uint32_t kWarps = MuseStep::kWarpsPerBlock;
 
+template <std::uint32_t kJob>
+__device__ __forceinline__ Job step_job() {
+    return pick_job_of<MuseStep, kJob>(0);
+}
+
 struct SharedMemory {
     float score[kTokens][kMaxTopK];  // the best of each row, best first
     std::uint32_t token[kTokens][kMaxTopK];
     float sums[2][kWarps];
-    bool is_last;
+    bool received[kWarps];  // all parts that the warp puts together
     std::uint32_t delay_seed;
     sync::Waiter waiter;
     BlockSlots<MuseStep> stamps;
 };
 
-template <StampMode kMode>
-struct Warp : BlockWarp<SharedMemory, MuseStep, kMode, false, 1> {
+template <StampMode kMode, bool kDelays>
+struct Warp : BlockWarp<SharedMemory, MuseStep, kMode, kDelays, 1> {
     const StepParams& params;
-    std::uint32_t rank;
+    std::uint32_t rank;  // among those here
 
     __device__ __forceinline__ const Shape& shape() const { return params.shape; }
     // Only behind the launch in front.
@@ -34,21 +39,10 @@ struct Warp : BlockWarp<SharedMemory, MuseStep, kMode, false, 1> {
     // Among the warps of a rank: the first ones are of different blocks.
     __device__ __forceinline__ std::uint32_t number() const { return this->warp * shape().blocks + this->block(); }
     __device__ __forceinline__ std::uint32_t warps() const { return shape().blocks * kWarps; }
-
-    // By all threads: whether the block is the last of all to come here. What others wrote in front of it is then
-    // visible to this block. Nobody waits.
-    __device__ __forceinline__ bool is_last_block() const {
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            const bool last = atomicAdd(params.arrived, 1) == gridDim.x - 1;
-            if (last) *params.arrived = 0;
-            this->shared.is_last = last;
-            __threadfence();
-        }
-        __syncthreads();
-        return this->shared.is_last;
-    }
+    // The block that puts the parts of all ranks together.
+    __device__ __forceinline__ bool merges() const { return rank == 0 && this->block() == 0; }
+    // Whether a wait was given up, of this launch's or of one in front: what there is then is no one's logits.
+    __device__ __forceinline__ bool is_given_up() const { return sync::GpuArch::load_relaxed(params.abort) != 0; }
 };
 
 }  // namespace musetrace::megakernel::step

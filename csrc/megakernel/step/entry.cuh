@@ -23,19 +23,24 @@ __device__ __forceinline__ void run(W& w) {
     }
 }
 
-// kDelays is kOff here: nobody waits for anybody.
 template <LayerBuild kBuild>
 __global__ void __launch_bounds__(kBlockThreads, 1) muse_step(const __grid_constant__ StepParams params) {
     constexpr StampMode kMode = stamp_mode(kBuild);
+    constexpr bool kDelays = kBuild == LayerBuild::kDelays;
     extern __shared__ __align__(128) char bytes[];
     SharedMemory& shared = *reinterpret_cast<SharedMemory*>(bytes);
     const std::uint32_t rank = blockIdx.x / params.shape.blocks, block = blockIdx.x % params.shape.blocks;
-    if (threadIdx.x == 0) shared.waiter = {nullptr, 0, rank, block, 0, nullptr};
+    if (threadIdx.x == 0) {
+        const std::uint32_t reported = kReportedRank + params.first_rank + rank;
+        shared.waiter = {params.report, params.budget_ns, reported, block, 0, params.abort};
+        shared.delay_seed = params.delay_seed * 0x9E3779B1u ^ blockIdx.x * 0x85EBCA77u;
+    }
+    if (threadIdx.x < kWarps) shared.received[threadIdx.x] = false;
     set_stamps<kMode>(shared.stamps, params, rank, block);
     __syncthreads();
     const std::uint32_t warp = __shfl_sync(kAllLanes, threadIdx.x / kLanes, 0);
     if (params.programmatic) let_next_launch_start();
-    Warp<kMode> w{{shared, shared.waiter, {shared.stamps, block, warp}, warp, sync::lane_id()}, params, rank};
+    Warp<kMode, kDelays> w{{shared, shared.waiter, {shared.stamps, block, warp}, warp, sync::lane_id()}, params, rank};
     wait_for_launch_before();
     if (threadIdx.x == 0) stamp_launch<kMode>(shared.stamps, params);
     run(w);

@@ -4,23 +4,17 @@
 #include <cstdint>
 
 #include "megakernel/layer_params.h"
+#include "megakernel/step/parts.h"
 
 namespace musetrace::megakernel::step {
-
-// Parts of a row of logits that are looked at apart: one for each lane of the warp that puts them together.
-inline constexpr std::uint32_t kParts = 32;
-
-// The best of a part, best first, and what the row's normaliser needs of it.
-struct alignas(16) Part {
-    float score[kMaxTopK];
-    std::uint32_t token[kMaxTopK];
-    double sum;  // of exp(score - score[0])
-};
 
 struct KvRows {
     std::uint16_t* k;  // bf16 [kv_head][position][64]
     std::uint16_t* v;  // bf16 [kv_head][64][position]
 };
+
+// A wait report of a step launch counts its rank from here on: its site is a job of the step's table.
+inline constexpr std::uint32_t kReportedRank = 1u << 17;
 
 enum class StepKind : std::uint8_t {
     kTree,    // logits of the draft in, the tree in the state out
@@ -31,14 +25,21 @@ enum class StepKind : std::uint8_t {
 
 struct StepParams {
     Shape shape;
-    std::uint32_t ranks;  // that run here, each on shape.blocks blocks: all of the model, or one in loopback
+    std::uint32_t ranks;       // that run here, each on shape.blocks blocks
+    std::uint32_t first_rank;  // of those that run here, among all
+    std::uint32_t sharing;     // ranks that the vocabulary is cut between: all of the model, or one in loopback
     StepKind kind;
-    bool programmatic;  // launched before the launch in front of it has ended
+    bool programmatic;         // launched before the launch in front of it has ended
+    std::uint64_t budget_ns;   // of a wait for another block
+    std::uint32_t delay_seed;  // of the debug build
     StepState* state;
-    const std::uint16_t* embedding;  // bf16 [token][hidden]
-    Part* parts;                     // [row][kParts]
-    std::uint32_t* arrived;          // blocks that have written their parts; 0 between launches
-    char* stamps;                    // region of the first rank here; null when not recorded
+    const std::uint16_t* embedding;   // bf16 [token][hidden]
+    std::uint32_t gpus;               // that share the model
+    std::uint64_t* parts[kMaxRanks];  // [gpu], both copies of each; this one's own first
+    std::uint32_t* turn;              // the copy of this launch, in device memory
+    abi::WaitReport* report;          // in pinned memory
+    std::uint32_t* abort;             // in device memory: every wait polls it
+    char* stamps;                     // region of the first rank here; null when not recorded
     std::uint32_t epoch;
     StampRow stamp_row;
     struct {
@@ -47,8 +48,9 @@ struct StepParams {
         const KvRows* kv;     // [layer], in device memory
     } rank[kMaxRanks];
 };
+static_assert(sizeof(StepParams) <= 4096, "kernel parameters");
 
 // How many parts a rank's logits of a row have.
-constexpr std::uint32_t parts_of_rank(const StepParams& p) { return kParts / p.ranks; }
+constexpr std::uint32_t parts_of_rank(const StepParams& p) { return kParts / p.sharing; }
 
 }  // namespace musetrace::megakernel::step

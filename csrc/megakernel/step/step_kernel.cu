@@ -9,6 +9,8 @@ StepKernel kernel_of(LayerBuild build) {
             return muse_step<LayerBuild::kStore>;
         case LayerBuild::kRegister:
             return muse_step<LayerBuild::kRegister>;
+        case LayerBuild::kDelays:
+            return muse_step<LayerBuild::kDelays>;
         case LayerBuild::kAbsent:
             return absent_step_kernel();
         default:

@@ -52,13 +52,12 @@ __device__ __forceinline__ void build_tree(const W& w, std::uint32_t top_k) {
 template <class W>
 __device__ __forceinline__ void make_tree(W& w) {
     const std::uint32_t top_k = w.state().top_k;
+    const SearchJobs jobs{step_job<MuseStep::tree_topk>(), step_job<MuseStep::tree_send>(),
+                          step_job<MuseStep::tree_wait_ranks>(), step_job<MuseStep::tree_merge>()};
     // Row 0 of a draft pass is the root's own.
-    w.template job<MuseStep::tree_topk>([&] {
-        write_parts<true, 32>(w, 1, top_k, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; });
-    });
-    if (!w.is_last_block()) return;
-    w.template job<MuseStep::tree_merge>([&] { merge_parts<true>(w, 1, top_k); });
-    if (w.warp == 0) w.template job<MuseStep::tree_build>([&] { build_tree(w, top_k); });
+    search<true, 32>(
+        w, jobs, 1, top_k, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; },
+        [&] { w.template job<MuseStep::tree_build>([&] { build_tree(w, top_k); }); });
 }
 
 }  // namespace musetrace::megakernel::step
