@@ -36,7 +36,8 @@ _STARTS_FROM = ("position", "tokens", "parents", "top_k", "temperature", "seed")
 class _Outcome:
     """How a process's pass ended: ``report`` is the wait report of one that ran out of time.
 
-    ``step_hash`` is one of the step's state behind it; 0 where the pass does not go on from one.
+    ``step_hash`` is one of the step's state behind it, and of whether there are logits; 0 where the pass does
+    not go on from such a state.
     """
 
     number: int
@@ -150,7 +151,8 @@ class PeerDevice(CudaDevice):
         self._all_logits = None
         failure = self._settled(failure)
         step = super().step() if failure is None and position == FROM_STATE else None
-        mine = _Outcome(self._passes, *_place_of(position, step), *_state_of(failure))
+        place = (position, 0) if step is None else (int(step["position"]), _hash_of(step, has_logits))
+        mine = _Outcome(self._passes, *place, *_state_of(failure))
         try:
             told = [_Outcome.unpack(data) for data in self._group.exchange(mine.pack())]
         except DeviceError as gone:
@@ -227,12 +229,9 @@ class PeerDevice(CudaDevice):
                 )
 
 
-def _place_of(position: int, step: dict[str, Any] | None) -> tuple[int, int]:
-    """Where a pass ended, and the hash of the step's state there."""
-    if step is None:
-        return position, 0
-    state = blake2b(json.dumps(step, sort_keys=True).encode(), digest_size=8).digest()
-    return int(step["position"]), int.from_bytes(state, "little", signed=True)
+def _hash_of(step: dict[str, Any], has_logits: bool) -> int:
+    text = json.dumps([step, has_logits], sort_keys=True)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def _state_of(failure: DeviceError | None) -> tuple[int, tuple[int, ...]]:

@@ -359,11 +359,12 @@ CASES: dict[str, Callable[[], Figures]] = {
 }
 
 
-def main(results: Path) -> None:
+def run_cases(cases: dict[str, Callable[[], Figures]], results: Path) -> None:
+    """All of them, one after the other; ``results`` with the process's number behind it gets a line each."""
     # torchrun ends the other process when one is killed; it has something to say first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.alarm(LONGEST_S)
-    for name, case in CASES.items():
+    for name, case in cases.items():
         start = time.monotonic()
         result: Figures = {"case": name}
         try:
@@ -376,4 +377,4 @@ def main(results: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_cases(CASES, Path(sys.argv[1]))

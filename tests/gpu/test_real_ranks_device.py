@@ -14,6 +14,11 @@ from typing import Any
 import pytest
 import torch
 
+import musetrace
+from musetrace.muse.config import preset
+from musetrace.muse.draft.config import draft_of
+from musetrace.muse.launch_plan import gpu_step_plan
+
 pytestmark = pytest.mark.gpu
 
 PROCESSES = 2
@@ -28,6 +33,17 @@ OTHERS = [
     "100 passes with random delays",
     "1,000 passes",
 ]
+EQUAL_STEPS = [f"TP{tp} {guesses} {ways}" for tp in (2, 4) for guesses in ("tree", "chain") for ways in WAYS]
+OTHER_STEPS = [
+    "drawn tokens",
+    "TP2 accepted paths",
+    "TP4 accepted paths",
+    "an engine",
+    "parts that do not come",
+    "100 steps with random delays",
+    "1,000 steps",
+]
+KILLED_STEP = "a process that is killed in a draft launch"
 
 Results = list[dict[str, dict[str, Any]]]
 
@@ -35,16 +51,25 @@ Results = list[dict[str, dict[str, Any]]]
 @pytest.fixture(scope="module")
 def results(cuda: ModuleType, repository: Path, tmp_path_factory: Any) -> Iterator[Results]:
     """[process][case]: what came out of it. One start for all cases."""
+    yield from run("real_ranks_program", repository, tmp_path_factory.mktemp("real_ranks"))
+
+
+@pytest.fixture(scope="module")
+def of_steps(cuda: ModuleType, repository: Path, tmp_path_factory: Any) -> Iterator[Results]:
+    """The same of whole steps."""
+    yield from run("real_steps_program", repository, tmp_path_factory.mktemp("real_steps"))
+
+
+def under_torchrun(repository: Path, *arguments: str) -> str:
+    """Run a module in two processes. Returns how it ended."""
     gpus = torch.cuda.device_count()
     if gpus < PROCESSES:
         pytest.skip(f"needs {PROCESSES} GPUs, and there is {gpus}")
-    path = tmp_path_factory.mktemp("real_ranks") / "results"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    program = ["--nproc-per-node", str(PROCESSES), "-m", "tests.gpu.real_ranks_program", str(path)]
+    program = ["--nproc-per-node", str(PROCESSES), "-m", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "4", "GLOO_SOCKET_IFNAME": "lo"}
-    ended = "in time"
     try:
-        subprocess.run(
+        ended = subprocess.run(
             [sys.executable, *torchrun, *program],
             cwd=repository,
             env=environment,
@@ -52,10 +77,16 @@ def results(cuda: ModuleType, repository: Path, tmp_path_factory: Any) -> Iterat
             check=False,
         )
     except subprocess.TimeoutExpired:
-        ended = f"stopped after {TIMEOUT_S} s"
+        return f"stopped after {TIMEOUT_S} s"
+    return f"in time, with {ended.returncode}"
+
+
+def run(program: str, repository: Path, folder: Path) -> Iterator[Results]:
+    path = folder / "results"
+    ended = under_torchrun(repository, f"tests.gpu.{program}", str(path))
     of_processes = [read(path.with_suffix(f".{process}")) for process in range(PROCESSES)]
     yield of_processes
-    show(of_processes, ended)
+    show(of_processes, f"{program}, {ended}")
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -66,10 +97,10 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 def show(of_processes: Results, ended: str) -> None:
     print(f"\nreal ranks, {PROCESSES} processes, {ended}")
-    print(f"{'case':38} {'passes':>6} {'us/pass':>8} {'s':>6}")
+    print(f"{'case':42} {'passes':>6} {'us/pass':>8} {'s':>6}")
     for case, result in of_processes[0].items():
         passes, pass_us = (result.get(name, "") for name in ("passes", "pass_us"))
-        print(f"{case:38} {passes:>6} {pass_us:>8} {result['seconds']:>6}  {result.get('error_line', '')}")
+        print(f"{case:42} {passes:>6} {pass_us:>8} {result['seconds']:>6}  {result.get('error_line', '')}")
         for line in result.get("said", []) if isinstance(result.get("said"), list) else []:
             print(f"    after {result.get('failed_after_s')} s: {line}")
 
@@ -94,3 +125,36 @@ def test_real_ranks(results: Results, case: str) -> None:
 def test_a_killed_process_is_named_and_the_other_s_gpu_is_usable(results: Results) -> None:
     check(results, "a killed process", processes=1)
     assert "a killed process" not in results[1]
+
+
+@pytest.mark.parametrize("case", EQUAL_STEPS)
+def test_steps_of_real_ranks_equal_those_of_virtual_ranks_bit_for_bit(of_steps: Results, case: str) -> None:
+    """Tokens, state and logits of 20 steps; residual stream, keys and values of model and draft."""
+    check(of_steps, case)
+
+
+@pytest.mark.parametrize("case", OTHER_STEPS)
+def test_steps_of_real_ranks(of_steps: Results, case: str) -> None:
+    check(of_steps, case)
+
+
+def test_a_process_killed_in_a_draft_launch_is_named_and_the_other_s_gpu_is_usable(of_steps: Results) -> None:
+    check(of_steps, KILLED_STEP, processes=1)
+    assert KILLED_STEP not in of_steps[1]
+
+
+@pytest.mark.parametrize(("tp", "launches"), [(2, "--eager"), (4, "--graph")])
+def test_record_under_torchrun_keeps_every_launch_of_whole_steps(
+    cuda: ModuleType, repository: Path, tmp_path: Path, tp: int, launches: str
+) -> None:
+    options = ["--device", "cuda", "--tp", str(tp), "--steps", "5", launches]
+    ended = under_torchrun(repository, "musetrace", "record", "-o", str(tmp_path / "run"), *options)
+    assert ended == "in time, with 0"
+    run = musetrace.open(tmp_path / "run")
+    mini = preset("mini")
+    plan = [planned.kind for planned in gpu_step_plan(mini, draft_of(mini))]
+    assert (run.verdict, run.ranks) == ("complete", tuple(range(tp)))
+    assert not any(run.losses.values())
+    assert run.manifest["build"]["guesses"] == "tree"
+    for rank in run.ranks:
+        assert run.launches(rank)["kind"].to_pylist() == plan * 5

@@ -145,8 +145,8 @@ def test_rows_of_the_path_are_kept(draft_setups: DraftSetups, grid: tuple[int, i
             np.testing.assert_array_equal(got, expected, err_msg=f"{place}, path {path}")
 
 
-def test_a_launch_leaves_the_counter_of_blocks_at_rest(draft_setups: DraftSetups) -> None:
-    """A hundred trees and paths in one stream: none is made of another's parts."""
+def test_no_launch_takes_the_parts_of_another(draft_setups: DraftSetups) -> None:
+    """A hundred trees in one stream, and trees and paths of different logits in turn."""
     setup = draft_setups(1, 132)
     logits = random_logits(setup, 5)
     put_logits(setup, logits)
@@ -156,6 +156,32 @@ def test_a_launch_leaves_the_counter_of_blocks_at_rest(draft_setups: DraftSetups
     expected = best_first(root, *candidates_of(logits[1:], 8))
     assert setup.device.step()["tokens"] == expected.tokens.tolist()
     assert CAPACITY > POSITION + TOKENS
+    for case in range(20):
+        logits = random_logits(setup, 100 + case)
+        put_logits(setup, logits)
+        put_tree(setup, random_tree(case, 100), top_k=1 + case % 8, temperature=0.0, seed=0)
+        tree = TokenTree(*(np.array(setup.device.step()[name]) for name in ("tokens", "parents")))
+        if case % 3:
+            setup.run(("draft_tree", 0, 0, 0))
+            made = best_first(int(tree.tokens[0]), *candidates_of(logits[1:], 1 + case % 8))
+            assert setup.device.step()["tokens"] == made.tokens.tolist(), case
+        else:
+            setup.run(("accept", 0, 0, 0))
+            assert setup.device.step()["chosen"][0] == logits[0].argmax(), case
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_logits_that_are_no_numbers_give_tokens_of_the_vocabulary(
+    draft_setups: DraftSetups, grid: tuple[int, int]
+) -> None:
+    """Their embeddings are read: tokens outside would end the process."""
+    setup = draft_setups(*grid)
+    vocab = setup.target.config.vocab_size
+    put_logits(setup, np.full((TOKENS, vocab), np.nan, dtype=np.float32))
+    put_tree(setup, random_tree(0, 100), top_k=8)
+    setup.run(("draft_tree", 0, 0, 0), ("embed", 0, 0, 0), ("accept", 0, 0, 0))
+    step = setup.device.step()
+    assert all(token < vocab for token in [*step["tokens"], *step["chosen"]])
 
 
 @pytest.mark.parametrize("slot_bytes", [4, 8])
@@ -165,9 +191,12 @@ def test_launches_stamp_their_jobs(draft_setups: DraftSetups, grid: tuple[int, i
     table = JobTable.built_in("muse_step")
     put_logits(setup, random_logits(setup, 8))
     names = {
-        "draft_tree": {"tree_topk", "tree_merge", "tree_build"},
+        "draft_tree": {"tree_topk", "tree_send", "tree_wait_ranks", "tree_merge", "tree_build"},
         "embed": {"embed_rows"},
-        "accept": {"accept_argmax", "accept_choose", "accept_walk"},
+        "accept": {
+            *("accept_argmax", "accept_send", "accept_wait_ranks"),
+            *("accept_choose", "accept_walk"),
+        },
         "keep_kv": {"accept_keep_kv"},
     }
     for kind, expected in names.items():

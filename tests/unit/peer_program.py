@@ -26,6 +26,7 @@ import torch
 import musetrace
 from musetrace.errors import MusetraceError
 from musetrace.muse import opening
+from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.engine import Engine
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.process_group import ProcessGroup
@@ -124,6 +125,72 @@ def a_full_cache(module: ModuleType) -> Outcome:
         return {"failed": verify(made, 32), "after": verify(made, 16)}
 
 
+def whole_steps(module: ModuleType) -> Outcome:
+    """A prompt and the tokens behind it, of a graph."""
+    with engine(layers=None, launches="graph") as made:
+        tokens = made.generate([5, 6, 7], 4)
+        fake = module.made[-1]
+        connected = fake.peers
+        logits = made.device.logits()[0].reshape(4, -1)[:, [0, -1]].tolist()
+        loaded = [rank for rank, layer in fake.draft_layers if layer == 0]
+    peers = [handle.decode() for handle in connected]
+    return {"tokens": tokens, "logits": logits, "peers": peers, "loaded": loaded, "log": fake.log}
+
+
+def recorded_steps(module: ModuleType) -> Outcome:
+    """What ``musetrace record`` records."""
+    with musetrace.record(FOLDER / "steps", stamps="register") as recorder:
+        told = DecodeOptions(device="cuda", steps=3, tp=4, guesses="chain")
+        decoded = record_decode(recorder, told, lambda done, of: None)
+        result = recorder.close()
+    return {"verdict": result.verdict, "steps": result.steps, "tokens": decoded.tokens}
+
+
+def a_lost_block_in_a_step(module: ModuleType) -> Outcome:
+    """The step is run again; in between the state is that in which it began."""
+    with engine(layers=None, budget_ns=1) as made:
+        fake, begun = module.made[-1], [made.generate([5, 6, 7], 2), made.device.step()]  # type: ignore[attr-defined]
+        if PROCESS == 0:
+            made.device.set_lost_block(3)  # type: ignore[attr-defined]
+        failed = outcome(made.decode_step)
+        state = made.device.step()  # type: ignore[attr-defined]
+        made.device.set_lost_block(None)  # type: ignore[attr-defined]
+        again = outcome(made.decode_step)
+    names = ("position", "tokens", "parents", "top_k", "temperature", "seed")
+    return {
+        "failed": failed,
+        "same": [state[name] for name in names] == [begun[1][name] for name in names],
+        "kept": state["kept"],
+        "again": again,
+        "resets": fake.log.count("reset"),
+    }
+
+
+def other_prompts(module: ModuleType) -> Outcome:
+    """Of other tokens, and of another length."""
+    with engine(layers=None) as made:
+        others = outcome(lambda: made.generate([5 + PROCESS], 2))
+        longer = outcome(lambda: made.generate([5] * 16 * (1 + PROCESS), 2))
+        return {"others": others, "longer": longer, "after": outcome(lambda: made.generate([5], 3))}
+
+
+def other_guesses(module: ModuleType) -> Outcome:
+    guesses = ("tree", "chain")[PROCESS]
+    return {"failed": outcome(lambda: Engine("mini", device="cuda", tp=4, guesses=guesses))}
+
+
+def a_draft_that_one_cannot_load(module: ModuleType) -> Outcome:
+    with pytest.MonkeyPatch.context() as patch:
+        if PROCESS == 1:
+
+            def full(*_: object) -> None:
+                raise RuntimeError("out of memory")
+
+            patch.setattr(fake_cuda.FakeMuseDevice, "add_draft", full)
+        made = Engine("mini", device="cuda", tp=4)
+        return {"failed": outcome(lambda: made.generate([5], 2))}
+
+
 def other_settings(module: ModuleType) -> Outcome:
     return {"failed": outcome(lambda: Engine("mini", device="cuda", layers=1, tp=4, seed=7 * PROCESS))}
 
@@ -182,6 +249,12 @@ SCENARIOS = (
     a_lost_block,
     different_passes,
     a_full_cache,
+    whole_steps,
+    recorded_steps,
+    a_lost_block_in_a_step,
+    other_prompts,
+    other_guesses,
+    a_draft_that_one_cannot_load,
     other_settings,
     weights_that_one_cannot_load,
     a_gpu_that_cannot_go_on,
@@ -196,6 +269,7 @@ def main() -> None:
     with pytest.MonkeyPatch.context() as patch:
         module = fake_cuda.install(patch, gpus=2, ahead_ns=PROCESS * AHEAD_NS)
         patch.setattr(opening, "synthesize", cache(opening.synthesize))
+        patch.setattr(opening, "synthesize_draft", cache(opening.synthesize_draft))
         for scenario in SCENARIOS:
             print(json.dumps({"scenario": scenario.__name__} | scenario(module)), flush=True)
 

@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 import musetrace
+from musetrace.muse.config import preset
+from musetrace.muse.draft.config import draft_of
+from musetrace.muse.launch_plan import gpu_step_plan
 from tests.unit import fake_cuda
 
+MINI = preset("mini")
 PROCESSES = 2
 TIMEOUT_S = 120
 # mini's 1024 words, a quarter to each of four ranks; the fake's logits are the word's place plus the rank.
@@ -143,6 +147,72 @@ def test_a_pass_that_all_refuse_leaves_them_usable(outcomes: Outcomes) -> None:
     for result in outcomes["a_full_cache"]:
         assert "the KV cache is full: position 32" in result["failed"][1]
         assert result["after"] == LOGITS
+
+
+def test_processes_run_whole_steps_and_map_the_drafts_memory_too(outcomes: Outcomes) -> None:
+    for process, result in enumerate(outcomes["whole_steps"]):
+        # The highest logit is the last one of rank 3; the fake accepts token 1 in every step.
+        assert result["tokens"] == [1023, 1, 1, 1]
+        assert result["logits"] == LOGITS
+        assert result["peers"] == [f"rank {rank:3d} and its draft" for rank in range(4)]
+        assert result["loaded"] == [0, 1], "a rank counts among those held"
+        log = result["log"]
+        assert log.count("connect") == 2
+        again = log.index("connect", log.index("draft"))
+        launched = next(n for n, entry in enumerate(log) if entry[0] == "draft_context")
+        assert log.index("draft") < again < launched
+        assert log[-2:] == ["disconnect", "withdraw"]
+        assert log.count("replay") == 3, f"process {process}"
+
+
+def test_whole_steps_of_processes_are_one_run(outcomes: Outcomes, folder: Path) -> None:
+    for result in outcomes["recorded_steps"]:
+        assert result == {"verdict": "complete", "steps": 3, "tokens": 3}
+    run = musetrace.open(folder / "steps")
+    assert (run.verdict, run.ranks) == ("complete", (0, 1, 2, 3))
+    assert run.manifest["build"]["guesses"] == "chain"
+    plan = [planned.kind for planned in gpu_step_plan(MINI, draft_of(MINI))]
+    for rank in run.ranks:
+        assert run.launches(rank)["kind"].to_pylist() == plan * 3
+
+
+def test_a_step_that_fails_in_one_process_can_be_run_again(outcomes: Outcomes) -> None:
+    lost, other = outcomes["a_lost_block_in_a_step"]
+    assert lost["failed"][0] == "LaunchTimeoutError"
+    assert SENTENCE in lost["failed"][1]
+    assert other["failed"][0] == "DeviceError"
+    assert f"process 0 (ranks 0 to 1) gave the pass up: {SENTENCE}" in other["failed"][1]
+    for result in (lost, other):
+        assert (result["same"], result["kept"], result["resets"], result["again"]) == (True, 0, 1, [1])
+
+
+def test_processes_that_decode_other_prompts_are_told_so(outcomes: Outcomes) -> None:
+    """Also where one prompt is the begin of the other: their passes then differ in what they make."""
+    for process, result in enumerate(outcomes["other_prompts"]):
+        other = 1 - process
+        for name, where in (("others", "pass 1 at position 0"), ("longer", "pass 3 at position 16")):
+            assert result[name] == [
+                "DeviceError",
+                f"process {other} has other tokens than this one behind {where}; give all processes the same "
+                "tokens and the same sampling",
+            ]
+        assert result["after"] == [1023, 1, 1]
+
+
+def test_processes_with_other_guesses_are_refused(outcomes: Outcomes) -> None:
+    expected = (
+        "the processes do not agree on guesses: process 0 has 'tree', process 1 'chain'; start all with the "
+        "same options"
+    )
+    for result in outcomes["other_guesses"]:
+        assert result["failed"] == ["UsageError", expected]
+
+
+def test_a_draft_that_one_process_cannot_load_is_heard_of_at_once(outcomes: Outcomes) -> None:
+    waiting, failed = outcomes["a_draft_that_one_cannot_load"]
+    assert "out of memory" in failed["failed"][1]
+    assert waiting["failed"][0] == "DeviceError"
+    assert "process 1 of 2 is gone (its connection is closed)" in waiting["failed"][1]
 
 
 def test_processes_with_other_settings_are_refused_and_the_setting_is_named(outcomes: Outcomes) -> None:
