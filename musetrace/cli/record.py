@@ -134,7 +134,7 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--guesses",
         choices=("tree", "chain", "none"),
         help="what a step verifies of the draft's guesses: a tree of 15 (default), or one for each of 15 "
-        "positions; none: a step is a verify pass alone, as it is with fewer --layers and under torchrun",
+        "positions; none: a step is a verify pass alone, as it is with fewer --layers",
     )
     for launches, text in (
         ("eager", "one launch after the other, each drained at its end (default for a whole model)"),
