@@ -24,7 +24,7 @@ from musetrace.muse.cuda_draft import RankDrafts
 from musetrace.muse.cuda_tables import table_of_report
 from musetrace.muse.device import FROM_STATE, TOKENS, LaunchTimeoutError
 from musetrace.muse.peer_requirements import RankShare
-from musetrace.muse.process_group import START_TIMEOUT_S, Bytes, ProcessGroup
+from musetrace.muse.process_group import START_TIMEOUT_S, Bytes, OpenExchange, ProcessGroup
 
 _OK, _TIMED_OUT, _FAILED = range(3)
 _REPORT = ("site", "rank", "block", "warp", "want", "got", "waited_ns")
@@ -76,6 +76,8 @@ class PeerDevice(CudaDevice):
         self._group = group
         self._passes = 0
         self._all_logits: npt.NDArray[np.float32] | None = None
+        # On their way while the host goes on: of a model of full size they take longer than a step.
+        self._coming_logits: OpenExchange | None = None
         # Where the next step goes on from; None once the host has placed a pass itself.
         self._begun_from: dict[str, Any] | None = None
 
@@ -101,6 +103,7 @@ class PeerDevice(CudaDevice):
         Raises:
             DeviceError: CUDA cannot map the memory of another GPU, or a process is gone.
         """
+        self._receive_logits()
         with self._refused():
             handles = [bytes(of_rank) for of_rank in self._device.handles()]
         all_handles = b"".join(self._group.exchange_any(b"".join(handles)))
@@ -118,13 +121,19 @@ class PeerDevice(CudaDevice):
         with self._refused():
             self._device.disconnect()
         try:
+            self._receive_logits()
             self._group.meet()
             self._device.withdraw_handles()
         finally:
             self._group.close()
 
     def logits(self) -> npt.NDArray[np.float32]:
-        """See :meth:`Device.logits`: those of all ranks, as the last pass that all ended well left them."""
+        """See :meth:`Device.logits`: those of all ranks, as the last pass that all ended well left them.
+
+        Raises:
+            DeviceError: there was no such pass, or a process is gone.
+        """
+        self._receive_logits()
         if self._all_logits is None:
             raise DeviceError("no pass has ended yet; run one before asking for its logits")
         return self._all_logits
@@ -148,20 +157,21 @@ class PeerDevice(CudaDevice):
             DeviceError: it failed in some process, processes ran different passes, or one is gone.
         """
         self._passes += 1
-        self._all_logits = None
         failure = self._settled(failure)
         step = super().step() if failure is None and position == FROM_STATE else None
         place = (position, 0) if step is None else (int(step["position"]), _hash_of(step, has_logits))
         mine = _Outcome(self._passes, *place, *_state_of(failure))
         try:
+            self._receive_logits()
             told = [_Outcome.unpack(data) for data in self._group.exchange(mine.pack())]
         except DeviceError as gone:
             raise gone from failure
+        self._all_logits = None
         wrong = failure or self._difference(mine, told)
         if wrong is None:
             self._begun_from = step
             if has_logits:
-                self._all_logits = self._exchanged_logits()
+                self._send_logits()
             return
         self._reset_together()
         if position == FROM_STATE:
@@ -177,10 +187,18 @@ class PeerDevice(CudaDevice):
         if begun is not None and begun["position"] + TOKENS <= self.capacity:
             self.set_step(**{name: begun[name] for name in _STARTS_FROM}, kept=0)
 
-    def _exchanged_logits(self) -> npt.NDArray[np.float32]:
-        own = super().logits()
-        told = self._group.exchange(np.ascontiguousarray(own).reshape(-1).view(np.uint8))
-        return np.concatenate([part.view(np.float32).reshape(TOKENS, -1) for part in told], axis=1)
+    def _send_logits(self) -> None:
+        own = np.ascontiguousarray(super().logits())
+        self._coming_logits = self._group.begin_exchange(own.reshape(-1).view(np.uint8))
+
+    def _receive_logits(self) -> None:
+        """Those of the last pass, in all processes before they exchange anything else."""
+        if self._coming_logits is None:
+            return
+        told = self._group.end_exchange(self._coming_logits)
+        self._coming_logits = None
+        parts = [part.view(np.float32).reshape(TOKENS, -1) for part in told]
+        self._all_logits = np.concatenate(parts, axis=1)
 
     def _settled(self, failure: DeviceError | None) -> DeviceError | None:
         """The failure, once no launch of this process runs any more."""

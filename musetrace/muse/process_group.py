@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,14 @@ START_TIMEOUT_S = 300.0
 MEETING_TIMEOUT_S = 60.0
 
 Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass
+class OpenExchange:
+    """Bytes on their way: ``told`` [process] is complete when all ``works`` (peer, what ends) have ended."""
+
+    told: list[Bytes]
+    works: list[tuple[int, Any]] = field(default_factory=list)
 
 
 class ProcessGroup:
@@ -75,19 +84,30 @@ class ProcessGroup:
         Raises:
             DeviceError: a process is gone, or was not heard of within ``timeout_s``; the message names it.
         """
+        return self.end_exchange(self.begin_exchange(mine), timeout_s)
+
+    def begin_exchange(self, mine: Bytes) -> OpenExchange:
+        """As :meth:`exchange`, whose result :meth:`end_exchange` brings; in front of any other exchange.
+
+        Raises as that does.
+        """
         self.require_whole()
-        others = [peer for peer in range(self.place.processes) if peer != self.place.process]
         told = [np.empty_like(mine) for _ in range(self.place.processes)]
         told[self.place.process] = mine
+        begun = OpenExchange(told)
+        for peer in range(self.place.processes):
+            if peer != self.place.process:
+                begun.works += self._begin(peer, dist.irecv, told[peer])
+                begun.works += self._begin(peer, dist.isend, mine)
+        return begun
+
+    def end_exchange(self, begun: OpenExchange, timeout_s: float = MEETING_TIMEOUT_S) -> list[Bytes]:
+        """What all have sent. Raises as :meth:`exchange`."""
         deadline = time.monotonic() + timeout_s
-        works: list[tuple[int, Any]] = []
-        for peer in others:
-            works += self._begin(peer, dist.irecv, told[peer])
-            works += self._begin(peer, dist.isend, mine)
-        for peer, work in works:
+        for peer, work in begun.works:
             self._finish(peer, work, deadline, timeout_s)
         self.require_whole()
-        return told
+        return begun.told
 
     def exchange_any(self, mine: bytes, timeout_s: float = START_TIMEOUT_S) -> list[bytes]:
         """As :meth:`exchange`, for bytes of any length."""
