@@ -76,7 +76,7 @@ class PeerDevice(CudaDevice):
         self._group = group
         self._passes = 0
         self._all_logits: npt.NDArray[np.float32] | None = None
-        # On their way while the host goes on: of a model of full size they take longer than a step.
+        # On their way while the host goes on: of a model of full size they may take longer than a step.
         self._coming_logits: OpenExchange | None = None
         # Where the next step goes on from; None once the host has placed a pass itself.
         self._begun_from: dict[str, Any] | None = None
@@ -103,7 +103,6 @@ class PeerDevice(CudaDevice):
         Raises:
             DeviceError: CUDA cannot map the memory of another GPU, or a process is gone.
         """
-        self._receive_logits()
         with self._refused():
             handles = [bytes(of_rank) for of_rank in self._device.handles()]
         all_handles = b"".join(self._group.exchange_any(b"".join(handles)))
@@ -121,7 +120,6 @@ class PeerDevice(CudaDevice):
         with self._refused():
             self._device.disconnect()
         try:
-            self._receive_logits()
             self._group.meet()
             self._device.withdraw_handles()
         finally:
@@ -133,7 +131,10 @@ class PeerDevice(CudaDevice):
         Raises:
             DeviceError: there was no such pass, or a process is gone.
         """
-        self._receive_logits()
+        if self._coming_logits is not None:
+            told = self._group.end_exchange(self._coming_logits)
+            parts = [part.view(np.float32).reshape(TOKENS, -1) for part in told]
+            self._all_logits, self._coming_logits = np.concatenate(parts, axis=1), None
         if self._all_logits is None:
             raise DeviceError("no pass has ended yet; run one before asking for its logits")
         return self._all_logits
@@ -162,11 +163,10 @@ class PeerDevice(CudaDevice):
         place = (position, 0) if step is None else (int(step["position"]), _hash_of(step, has_logits))
         mine = _Outcome(self._passes, *place, *_state_of(failure))
         try:
-            self._receive_logits()
             told = [_Outcome.unpack(data) for data in self._group.exchange(mine.pack())]
         except DeviceError as gone:
             raise gone from failure
-        self._all_logits = None
+        self._all_logits = self._coming_logits = None
         wrong = failure or self._difference(mine, told)
         if wrong is None:
             self._begun_from = step
@@ -190,15 +190,6 @@ class PeerDevice(CudaDevice):
     def _send_logits(self) -> None:
         own = np.ascontiguousarray(super().logits())
         self._coming_logits = self._group.begin_exchange(own.reshape(-1).view(np.uint8))
-
-    def _receive_logits(self) -> None:
-        """Those of the last pass, in all processes before they exchange anything else."""
-        if self._coming_logits is None:
-            return
-        told = self._group.end_exchange(self._coming_logits)
-        self._coming_logits = None
-        parts = [part.view(np.float32).reshape(TOKENS, -1) for part in told]
-        self._all_logits = np.concatenate(parts, axis=1)
 
     def _settled(self, failure: DeviceError | None) -> DeviceError | None:
         """The failure, once no launch of this process runs any more."""

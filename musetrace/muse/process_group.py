@@ -29,7 +29,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass
 class OpenExchange:
-    """Bytes on their way: ``told`` [process] is complete when all ``works`` (peer, what ends) have ended."""
+    """Bytes on their way: ``told`` [process] is complete when all ``works``, of a peer each, have ended."""
 
     told: list[Bytes]
     works: list[tuple[int, Any]] = field(default_factory=list)
@@ -51,6 +51,7 @@ class ProcessGroup:
     def __init__(self, place: ProcessPlace, timeout_s: float = START_TIMEOUT_S) -> None:
         self.place = place
         self._lost = ""
+        self._begun: OpenExchange | None = None
         timeout = timedelta(seconds=timeout_s)
         try:
             if not dist.is_initialized():
@@ -87,11 +88,12 @@ class ProcessGroup:
         return self.end_exchange(self.begin_exchange(mine), timeout_s)
 
     def begin_exchange(self, mine: Bytes) -> OpenExchange:
-        """As :meth:`exchange`, whose result :meth:`end_exchange` brings; in front of any other exchange.
+        """The begin of :meth:`exchange`; :meth:`end_exchange` brings its result, also behind other exchanges.
 
         Raises as that does.
         """
         self.require_whole()
+        self._end_begun()
         told = [np.empty_like(mine) for _ in range(self.place.processes)]
         told[self.place.process] = mine
         begun = OpenExchange(told)
@@ -99,6 +101,7 @@ class ProcessGroup:
             if peer != self.place.process:
                 begun.works += self._begin(peer, dist.irecv, told[peer])
                 begun.works += self._begin(peer, dist.isend, mine)
+        self._begun = begun
         return begun
 
     def end_exchange(self, begun: OpenExchange, timeout_s: float = MEETING_TIMEOUT_S) -> list[Bytes]:
@@ -107,7 +110,14 @@ class ProcessGroup:
         for peer, work in begun.works:
             self._finish(peer, work, deadline, timeout_s)
         self.require_whole()
+        begun.works.clear()
         return begun.told
+
+    def _end_begun(self) -> None:
+        """Exchanges end in the order in which they begin."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self.end_exchange(begun)
 
     def exchange_any(self, mine: bytes, timeout_s: float = START_TIMEOUT_S) -> list[bytes]:
         """As :meth:`exchange`, for bytes of any length."""

@@ -218,6 +218,20 @@ def a_gpu_that_cannot_go_on(module: ModuleType) -> Outcome:
     return {"failed": verify(made), "again": verify(made), "launches": len(module.made[-1].log)}
 
 
+def an_exchange_behind_another(module: ModuleType) -> Outcome:
+    """One is begun, and its result is asked for behind others."""
+    place = process_place(os.environ)
+    assert place is not None
+    group = ProcessGroup(place)
+    begun = group.begin_exchange(np.full(100_000, 1 + PROCESS, dtype=np.uint8))
+    group.meet()
+    other = group.exchange(np.full(3, 10 + PROCESS, dtype=np.uint8))
+    told = group.end_exchange(begun)
+    group.meet()
+    group.close()
+    return {"told": [np.unique(part).tolist() for part in told], "other": [part.tolist() for part in other]}
+
+
 def a_late_process(module: ModuleType) -> Outcome:
     place = process_place(os.environ)
     assert place is not None
@@ -258,6 +272,7 @@ SCENARIOS = (
     other_settings,
     weights_that_one_cannot_load,
     a_gpu_that_cannot_go_on,
+    an_exchange_behind_another,
     a_late_process,
     a_killed_process,
 )

@@ -237,6 +237,11 @@ def test_a_gpu_that_cannot_go_on_ends_it_for_all(outcomes: Outcomes) -> None:
         assert "has parted from the others" in result["again"][1]
 
 
+def test_an_exchange_may_be_ended_behind_others(outcomes: Outcomes) -> None:
+    for result in outcomes["an_exchange_behind_another"]:
+        assert result == {"told": [[1], [2]], "other": [[10] * 3, [11] * 3]}
+
+
 def test_a_process_that_does_not_come_is_named(outcomes: Outcomes) -> None:
     waiting, _ = outcomes["a_late_process"]
     expected = "process 1 of 2 is gone (not heard of for 0.3 s); end the others and start all again"
