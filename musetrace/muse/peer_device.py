@@ -109,6 +109,7 @@ class PeerDevice(CudaDevice):
         size = len(handles[0])
         with self._refused():
             self._device.connect([all_handles[rank * size : (rank + 1) * size] for rank in range(self.tp)])
+        self._group.share_memory()
         self._group.meet(START_TIMEOUT_S)
 
     def close(self) -> None:

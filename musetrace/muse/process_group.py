@@ -1,4 +1,6 @@
-"""The processes that share a model, as ``torchrun`` starts them: they meet, and exchange bytes over gloo.
+"""The processes that share a model, as ``torchrun`` starts them: they meet, and exchange bytes.
+
+By gloo; and what is small through memory, once they know that they are on one host.
 
 What the ranks of a model send each other inside a launch does not come by here: see ``peer_device``.
 """
@@ -17,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from musetrace.errors import DeviceError
+from musetrace.muse.mailboxes import MESSAGE_BYTES, Mailboxes
 from musetrace.record.process_place import ProcessPlace
 
 # Until all processes are there, and again until all have their weights.
@@ -52,6 +55,7 @@ class ProcessGroup:
         self.place = place
         self._lost = ""
         self._begun: OpenExchange | None = None
+        self._boxes: Mailboxes | None = None
         timeout = timedelta(seconds=timeout_s)
         try:
             if not dist.is_initialized():
@@ -76,6 +80,15 @@ class ProcessGroup:
         if self._lost:
             raise DeviceError(self._lost)
 
+    def share_memory(self) -> None:
+        """Exchange small messages through memory from now on, where that is possible; all are on one host.
+
+        Raises:
+            DeviceError: a process is gone.
+        """
+        if self._boxes is None:
+            self._boxes = Mailboxes.open(self.place, self.exchange_any)
+
     def exchange(self, mine: Bytes, timeout_s: float = MEETING_TIMEOUT_S) -> list[Bytes]:
         """Send all others uint8[n], the same n in every process, and get theirs.
 
@@ -85,7 +98,12 @@ class ProcessGroup:
         Raises:
             DeviceError: a process is gone, or was not heard of within ``timeout_s``; the message names it.
         """
-        return self.end_exchange(self.begin_exchange(mine), timeout_s)
+        self.require_whole()
+        if self._boxes is None or mine.nbytes > MESSAGE_BYTES:
+            return self.end_exchange(self.begin_exchange(mine), timeout_s)
+        told = self._boxes.exchange(mine, timeout_s, lambda peer, late: self._miss(peer, late, timeout_s))
+        self.require_whole()
+        return told
 
     def begin_exchange(self, mine: Bytes) -> OpenExchange:
         """The begin of :meth:`exchange`; :meth:`end_exchange` brings its result, also behind other exchanges.
@@ -135,6 +153,8 @@ class ProcessGroup:
     def close(self) -> None:
         """Part from the others: whoever still waits for this process is told that it is gone."""
         self._lost = self._lost or f"process {self.place.process} has parted from the others; start all again"
+        if self._boxes is not None:
+            self._boxes.part()
         group, self._group = self._group, None
         if group is not None and dist.is_initialized():
             dist.destroy_process_group(group)
@@ -152,10 +172,13 @@ class ProcessGroup:
             work.wait(timedelta(seconds=left_s))
         except RuntimeError:
             late = time.monotonic() >= deadline
-            self._lose(peer, f"not heard of for {timeout_s:g} s" if late else "its connection is closed")
+            self._miss(peer, late, timeout_s)
             if late:
                 # gloo ends all connections then: what the others' say is no longer theirs.
                 self.require_whole()
+
+    def _miss(self, peer: int, late: bool, timeout_s: float) -> None:
+        self._lose(peer, f"not heard of for {timeout_s:g} s" if late else "its connection is closed")
 
     def _lose(self, peer: int, why: str) -> None:
         self._lost = self._lost or (

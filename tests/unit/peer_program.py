@@ -79,6 +79,7 @@ def a_pass(module: ModuleType) -> Outcome:
         "logits": results,
         "held": [fake.first_rank, fake.held, device.ranks, device.blocks],
         "gpu": module.chosen[:2],
+        "boxes": device._group._boxes is not None,
         "peers": [handle.decode() for handle in connected],
         "log": fake.log,
     }

@@ -87,6 +87,7 @@ def test_every_process_has_its_own_gpu_and_maps_the_others_ranks(outcomes: Outco
     for process, result in enumerate(outcomes["a_pass"]):
         assert set(result["gpu"]) == {process}
         assert result["peers"] == [f"rank {rank:3d}" for rank in range(4)]
+        assert result["boxes"], "small messages go by sockets"
         log = result["log"]
         first_launch = log.index(["entry", 0, "off"])
         assert log.index("handles") < log.index("connect") < first_launch
