@@ -7,24 +7,24 @@ wait, gets it late while a recording is drained.
 
 from __future__ import annotations
 
-import mmap
+import fcntl
 import os
 import select
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from musetrace.record.process_place import ProcessPlace
 
 MESSAGE_BYTES = 192
 # Words of a box: number of the exchange, length and check of its message, and whether its process has parted.
 _NUMBER, _LENGTH, _CHECK, _PARTED, _HEADER_WORDS = 0, 1, 2, 3, 8
-_BOX_BYTES = 8 * _HEADER_WORDS + MESSAGE_BYTES
+_BOX_WORDS = _HEADER_WORDS + MESSAGE_BYTES // 8
 # About 0.2 ms; behind that others of this process are let in between two looks.
 _LOOKS_AT_ONCE = 2000
 _PAUSE_S = 50e-6
@@ -42,13 +42,14 @@ class Mailboxes:
 
     Args:
         place: of this process.
-        memory: of :meth:`size_bytes`, the same in all processes; zeros to begin with.
+        words: int64[:meth:`size`], the same memory in all processes; zeros to begin with.
         processes: what becomes readable when process i ends, a file number; its own is not looked at.
     """
 
-    def __init__(self, place: ProcessPlace, memory: mmap.mmap, processes: list[int]) -> None:
-        self._place, self._memory = place, memory
-        self._words = memoryview(memory).cast("q")
+    def __init__(self, place: ProcessPlace, words: npt.NDArray[np.int64], processes: list[int]) -> None:
+        self._place = place
+        self._words, self._bytes = words.data, words.data.cast("B")
+        self._opened: list[int] = []
         self._ends: dict[int, select.poll] = {}
         for process, number in enumerate(processes):
             if process != place.process:
@@ -57,9 +58,9 @@ class Mailboxes:
         self._number = 0
 
     @staticmethod
-    def size_bytes(processes: int) -> int:
-        """Of two boxes for each process."""
-        return 2 * processes * _BOX_BYTES
+    def size(processes: int) -> int:
+        """Words of two boxes for each process."""
+        return 2 * processes * _BOX_WORDS
 
     @classmethod
     def open(cls, place: ProcessPlace, exchange_any: ExchangeAny) -> Mailboxes | None:
@@ -68,18 +69,18 @@ class Mailboxes:
         Args:
             exchange_any: what brings bytes to all others and theirs here, by [process].
         """
-        size, made = cls.size_bytes(place.processes), -1
+        size, made = cls.size(place.processes), -1
         if place.process == 0:
-            with suppress(OSError):
-                made = os.memfd_create("musetrace-mailboxes")
-                os.ftruncate(made, size)
+            with suppress(OSError, AttributeError):
+                made = _memory_of(8 * size)
         told = [tuple(map(int, text.split())) for text in exchange_any(b"%d %d" % (os.getpid(), made))]
         boxes: Mailboxes | None = None
-        with suppress(OSError, AttributeError):
-            with Path(f"/proc/{told[0][0]}/fd/{told[0][1]}").open("r+b") as file:
-                memory = mmap.mmap(file.fileno(), size)
+        with suppress(OSError, RuntimeError, AttributeError):
+            path = f"/proc/{told[0][0]}/fd/{told[0][1]}"
+            words = torch.from_file(path, shared=True, size=size, dtype=torch.int64).numpy()
             ends = [os.pidfd_open(pid) for pid, _ in told]
-            boxes = cls(place, memory, ends)
+            boxes = cls(place, words, ends)
+            boxes._opened = ends
         able = exchange_any(b"yes" if boxes is not None else b"no")
         if made >= 0:
             os.close(made)
@@ -108,18 +109,20 @@ class Mailboxes:
         return told
 
     def part(self) -> None:
-        """Whoever waits for this process is told that it is gone."""
+        """Whoever waits for this process is told that it is gone; nothing is exchanged afterwards."""
         for turn in (0, 1):
             self._words[self._box(self._place.process, turn) + _PARTED] = 1
+        while self._opened:
+            os.close(self._opened.pop())
 
     def _box(self, process: int, turn: int) -> int:
         """Its first word."""
-        return (turn * self._place.processes + process) * (_BOX_BYTES // 8)
+        return (turn * self._place.processes + process) * _BOX_WORDS
 
     def _write(self, mine: Bytes) -> None:
         box, data = self._box(self._place.process, self._number % 2), mine.tobytes()
         begin = 8 * (box + _HEADER_WORDS)
-        self._memory[begin : begin + len(data)] = data
+        self._bytes[begin : begin + len(data)] = data
         self._words[box + _LENGTH] = len(data)
         self._words[box + _CHECK] = zlib.crc32(data, self._number & 0xFFFFFFFF)
         self._words[box + _NUMBER] = self._number
@@ -156,7 +159,15 @@ class Mailboxes:
         if self._words[box + _NUMBER] != self._number:
             return None
         begin, length = 8 * (box + _HEADER_WORDS), self._words[box + _LENGTH]
-        data = self._memory[begin : begin + length]
+        data = bytes(self._bytes[begin : begin + length])
         if zlib.crc32(data, self._number & 0xFFFFFFFF) != self._words[box + _CHECK]:
             return None
         return np.frombuffer(data, dtype=np.uint8)
+
+
+def _memory_of(size_bytes: int) -> int:
+    """The file number of memory that lives as long as a process has it, and that nobody can cut short."""
+    number = os.memfd_create("musetrace-mailboxes", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(number, size_bytes)
+    fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import subprocess
 import sys
@@ -32,9 +31,9 @@ def peer() -> Iterator[subprocess.Popen[bytes]]:
 
 def boxes_of(processes: int, ends: list[int] | None = None) -> list[Mailboxes]:
     """Of so many processes, all of them in this one."""
-    memory = mmap.mmap(-1, Mailboxes.size_bytes(processes))
+    words = np.zeros(Mailboxes.size(processes), dtype=np.int64)
     numbers = ends or [os.pidfd_open(os.getpid())] * processes
-    return [Mailboxes(ProcessPlace(n, processes, n), memory, numbers) for n in range(processes)]
+    return [Mailboxes(ProcessPlace(n, processes, n), words, numbers) for n in range(processes)]
 
 
 def nobody_is_lost(process: int, late: bool) -> None:
@@ -79,11 +78,11 @@ def test_a_message_that_came_in_part_is_waited_for() -> None:
     second._number = 1
     second._write(np.arange(40, dtype=np.uint8))
     begin = 8 * (second._box(1, 1) + 8)
-    whole = second._memory[begin : begin + 40]
-    second._memory[begin + 32 : begin + 40] = bytes(8)
+    whole = bytes(second._bytes[begin : begin + 40])
+    second._bytes[begin + 32 : begin + 40] = bytes(8)
 
     def complete() -> None:
-        second._memory[begin : begin + 40] = whole
+        second._bytes[begin : begin + 40] = whole
 
     timer = threading.Timer(0.05, complete)
     timer.start()
