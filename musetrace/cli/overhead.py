@@ -25,7 +25,7 @@ from musetrace.store.whole_file import write_atomically
 
 _ROUNDS_OF_PROGRAM, _WARM_UP = 30, 2
 _MODEL_NUMBERS = (
-    ("tp", "ranks that share the model (default 2, for a slice its own number)"),
+    ("tp", "ranks that share the model (default 2, at full width 8, for a slice its own number)"),
     ("blocks", "blocks of a rank (default 2 on the CPU, on a GPU its SMs divided by the ranks it holds)"),
     ("layers", "run the first N layers only, to save memory; GPU (default all)"),
     ("context", "positions in front of the verified tokens; slice (default 4096)"),

@@ -45,11 +45,11 @@ _STEP_DEFAULTS: dict[str, str | int | float | None] = {
 }
 _NUMBERS = (
     ("steps", "decode steps (default 20)"),
-    ("tp", "ranks that share the model (default 2, for a slice its own number)"),
+    ("tp", "ranks that share the model (default 2, at full width 8, for a slice its own number)"),
     ("blocks", "blocks of a rank (default 2 on the CPU, on a GPU its SMs divided by the ranks it holds)"),
     ("seed", "of weights and prompt (default 0)"),
     ("layers", "run the first N layers only, to save memory; GPU (default all)"),
-    ("context", "positions in front of the verified tokens; slice (default 4096)"),
+    ("context", "positions in front of the verified tokens; slice and full width (default 4096)"),
 )
 
 
@@ -104,7 +104,8 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--model",
         metavar="NAME",
         help="default mini. muse-spark-open-tp8-slice: one rank of eight on one GPU, which plays back what "
-        "its peers would send; its weights are random, and what it decodes is no text",
+        "its peers would send. muse-spark-open: all eight under torchrun, on 2, 4 or 8 GPUs. Weights of both are "
+        "random, and what they decode is no text",
     )
     for name, text in _NUMBERS:
         step.add_argument(f"--{name}", type=int, metavar="N", help=text)
@@ -137,8 +138,14 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "positions; none: a step is a verify pass alone, as it is with fewer --layers",
     )
     for launches, text in (
-        ("eager", "one launch after the other, each drained at its end (default for a whole model)"),
-        ("graph", "a step as one CUDA graph, drained at its end (default for a slice); GPU"),
+        (
+            "eager",
+            "one launch after the other, each drained at its end (default for a model that decodes text)",
+        ),
+        (
+            "graph",
+            "a step as one CUDA graph, drained at its end (default for a slice and at full width); GPU",
+        ),
     ):
         step.add_argument(f"--{launches}", dest="launches", action="store_const", const=launches, help=text)
 

@@ -91,7 +91,7 @@ class CudaDevice:
         self._gpu_index = torch.cuda.current_device()
         self.gpu = GPU
         self._share = share or rank_share(None, config, tp)
-        self.ranks = self._share.held
+        self.ranks, self.first_rank = self._share.held, self._share.first_rank
         ways = {"stop4": stop4, "loopback": config.slice_tp is not None, "budget_ns": budget_ns}
         held = {} if share is None else {"first_rank": share.first_rank, "held": share.held}
         with self._refused(UsageError):
@@ -133,10 +133,10 @@ class CudaDevice:
         with self._refused():
             for rank in range(self.ranks):
                 for layer in range(self.layers):
-                    of_layer = self._keep(weights.layer(self._share.first_rank + rank, layer))
+                    of_layer = self._keep(weights.layer(self.first_rank + rank, layer))
                     is_bf16 = self.config.expert_format(layer) == "bf16"
                     self._device.set_layer(rank, layer, of_layer, self.config.is_global(layer), is_bf16)
-                self._device.set_head(rank, self._keep(weights.head(self._share.first_rank + rank)))
+                self._device.set_head(rank, self._keep(weights.head(self.first_rank + rank)))
             if self.draft is not None:
                 self._embedding = weights.embedding()
         # They were made in torch's stream and are read in another.
@@ -154,7 +154,7 @@ class CudaDevice:
         self._add_draft(WholeDraft(draft, self.config, self.tp, self._embedding))
 
     def load_random_draft(self, seed: int) -> None:
-        """As :meth:`load_draft`, with one made on the GPU: for a slice, of which there is one rank."""
+        """As :meth:`load_draft`, with one made on the GPU: for ranks whose weights are made there too."""
         if self.draft is None or self._embedding is None:
             raise UsageError("the device was made without a draft")
         self._add_draft(RandomDraft(self.draft, self.tp, seed, self._embedding))

@@ -18,6 +18,7 @@ from musetrace.muse.draft.sharding import RankDraftLayer, shard_draft
 from musetrace.muse.draft.weights import DraftWeights
 from musetrace.muse.packing import pack_bf16
 from musetrace.muse.packing_layout import StageLayout, padded_width
+from musetrace.muse.seeded_generator import seeded_generator
 
 MATRICES = ("qkv", "o", "gate_up", "down")
 VECTORS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
@@ -68,7 +69,9 @@ class WholeDraft:
 
 @dataclass(frozen=True)
 class RandomDraft:
-    """One rank of a draft, random and seeded, made on the GPU in the kernel's order.
+    """Ranks of a draft, random and seeded, made on the GPU in the kernel's order.
+
+    Matrices are a rank's own part of the draft's, norms are the same on all ranks.
 
     Attributes:
         embedding: bf16 [V, H] of the target, on the GPU.
@@ -80,8 +83,8 @@ class RandomDraft:
     embedding: Tensor
 
     def layer(self, rank: int, layer: int) -> dict[str, Tensor]:
-        """See :class:`RankDrafts`; there is one rank only."""
-        draft, generator = self.draft, self._generator(layer)
+        """See :class:`RankDrafts`."""
+        draft = self.draft
         queries = draft.num_attention_heads // self.tp * draft.head_dim
         keys = draft.num_key_value_heads // self.tp * draft.head_dim
         hidden, inner = draft.hidden_size, draft.intermediate_size // self.tp
@@ -91,28 +94,29 @@ class RandomDraft:
             "gate_up": (2 * inner, hidden),
             "down": (hidden, inner),
         }
-        tensors = {name: self._bf16(generator, *shape) for name, shape in shapes.items()}
+        own, shared = self._generator("layer", layer, rank), self._generator("layer", layer)
+        tensors = {name: self._bf16(own, *shape) for name, shape in shapes.items()}
         widths = {
             "input_norm": hidden,
             "mlp_norm": hidden,
             "q_norm": draft.head_dim,
             "k_norm": draft.head_dim,
         }
-        return tensors | {name: self._norm(generator, width) for name, width in widths.items()}
+        return tensors | {name: self._norm(shared, width) for name, width in widths.items()}
 
     def outer(self, rank: int) -> dict[str, Tensor]:
-        """See :class:`RankDrafts`; there is one rank only."""
-        draft, generator = self.draft, self._generator(999)
+        """See :class:`RankDrafts`."""
+        draft, shared = self.draft, self._generator("outer")
         columns = padded_width(draft.feature_width // self.tp)
         return {
-            "fc": self._bf16(generator, draft.hidden_size, columns),
-            "context_norm": self._norm(generator, draft.hidden_size),
-            "norm": self._norm(generator, draft.hidden_size),
+            "fc": self._bf16(self._generator("outer", rank), draft.hidden_size, columns),
+            "context_norm": self._norm(shared, draft.hidden_size),
+            "norm": self._norm(shared, draft.hidden_size),
             "embedding": self.embedding,
         }
 
-    def _generator(self, number: int) -> torch.Generator:
-        return torch.Generator(self.embedding.device).manual_seed(self.seed * 1000 + 500_000 + number)
+    def _generator(self, *thing: int | str) -> torch.Generator:
+        return seeded_generator(self.embedding.device, self.seed, "draft", *thing)
 
     def _normal(self, generator: torch.Generator, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, device=self.embedding.device)
@@ -128,7 +132,7 @@ class RandomDraft:
 
 def random_embedding(target: MuseConfig, seed: int, gpu: torch.device) -> Tensor:
     """A target's embedding table, bf16 [V, H]: random and seeded."""
-    generator = torch.Generator(gpu).manual_seed(seed * 1000 + 998)
+    generator = seeded_generator(gpu, seed, "embedding")
     table = torch.empty(target.vocab_size, target.hidden_size, dtype=torch.bfloat16, device=gpu)
     return table.normal_(generator=generator)
 

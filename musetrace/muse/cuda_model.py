@@ -46,19 +46,22 @@ class UploadedShares:
         return self._shares.host_head.embed_tokens.to(self._gpu).contiguous()
 
 
-class RandomSlice:
-    """One rank of a model that is too large for the host, random and seeded, made on the GPU."""
+class RandomRanks:
+    """Ranks of a model that is too large for the host, random and seeded, made on the GPU.
+
+    Any process makes any rank, and the same one: what a rank holds depends on the seed and its number alone.
+    """
 
     def __init__(self, config: MuseConfig, tp: int, seed: int, gpu: torch.device) -> None:
         self._config, self._tp, self._seed, self._gpu = config, tp, seed, gpu
 
     def layer(self, rank: int, layer: int) -> dict[str, Tensor]:
-        """See :class:`RankWeights`; there is one rank only."""
-        return random_layer(self._config, self._tp, layer, self._seed, self._gpu)
+        """See :class:`RankWeights`."""
+        return random_layer(self._config, self._tp, layer, self._seed, self._gpu, rank=rank)
 
     def head(self, rank: int) -> dict[str, Tensor]:
-        """See :class:`RankWeights`; there is one rank only."""
-        return random_head(self._config, self._tp, self._seed, self._gpu)
+        """See :class:`RankWeights`."""
+        return random_head(self._config, self._tp, self._seed, self._gpu, rank)
 
     def embedding(self) -> Tensor:
         """See :class:`RankWeights`."""

@@ -20,7 +20,7 @@ from musetrace.muse.cpu_device import clock_ns
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
 from musetrace.muse.generation import Generation
-from musetrace.muse.opening import default_capacity
+from musetrace.muse.opening import decodes_text, default_capacity
 from musetrace.muse.prompt import Prompt
 from musetrace.muse.slice_steps import SliceSteps, SliceWholeSteps
 from musetrace.muse.speculative.sampling import Sampling
@@ -34,10 +34,10 @@ class DecodeOptions:
     """What to run; None leaves the choice to the device and the model.
 
     ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4``, ``launches`` and ``guesses``
-    are as in ``EngineOptions``. ``context`` is for a slice: positions in front of those that it verifies
-    (4096). ``weights`` is a folder as ``EngineOptions.checkpoint`` has it; where a tokenizer is in it, the
-    steps decode text behind ``prompt``. ``temperature`` draws tokens, by ``seed``; None for the most probable
-    ones; whole steps.
+    are as in ``EngineOptions``. ``context`` is for a model that decodes no text (``decodes_text``): positions
+    in front of those that it verifies (4096). ``weights`` is a folder as ``EngineOptions.checkpoint`` has it;
+    where a tokenizer is in it, the steps decode text behind ``prompt``. ``temperature`` draws tokens, by
+    ``seed``; None for the most probable ones; whole steps.
     """
 
     device: str = "auto"
@@ -137,7 +137,7 @@ def record_decode(
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, not {options.steps}")
     config = preset(options.model)
-    context = checked_context(config, options.context)
+    context = checked_context(config, options.context, options.weights)
     prompt = Prompt.of(config, options.weights, options.prompt, options.seed)
     sampling = None if options.temperature is None else Sampling(options.temperature, abs(options.seed))
     engine = Engine(
@@ -153,7 +153,7 @@ def record_decode(
         guesses=options.guesses,
         checkpoint=options.weights,
     )
-    engine.attach(recorder, context if config.slice_tp is not None else None)
+    engine.attach(recorder, context)
     if sampling is not None and engine.steps is None:
         raise UsageError("--temperature is for whole steps, and these are verify passes alone; leave it out")
     run_step, made = _steps_of(engine, context, prompt.ids, options.seed, sampling)
@@ -166,27 +166,37 @@ def record_decode(
         engine.finish_step(step, begin_ns, clock_ns(), len(tokens))
         made += tokens
         progress(step + 1, options.steps)
-    if config.slice_tp is not None:
+    if context is not None:
         return Decoded()
     return Decoded(len(made) - first, prompt.text, prompt.says(made))
 
 
-def checked_context(config: MuseConfig, context: int | None) -> int:
-    """Positions in front of a slice's step; a whole model has its prompt there. Raises UsageError."""
-    if config.slice_tp is None and context is not None:
-        raise UsageError(f"--context is for a slice; model {config.name} decodes behind a prompt")
+def checked_context(config: MuseConfig, context: int | None, weights: str | None = None) -> int | None:
+    """Positions in front of each step of a model that decodes no text; None for one with a prompt there.
+
+    Raises:
+        UsageError: a context in place of a prompt, or one that the model cannot have.
+    """
+    if decodes_text(config, weights):
+        if context is not None:
+            raise UsageError(f"--context is for a slice; model {config.name} decodes behind a prompt")
+        return None
     most = config.max_position_embeddings - TOKENS
     chosen = min(DEFAULT_CONTEXT, most) if context is None else context
-    if config.slice_tp is not None and not 0 <= chosen <= most:
+    if not 0 <= chosen <= most:
         raise UsageError(f"--context must be 0 to {most} for model {config.name}, not {chosen}")
     return chosen
 
 
 def _steps_of(
-    engine: Engine, context: int, prompt: npt.NDArray[np.int64], seed: int, sampling: Sampling | None
+    engine: Engine,
+    context: int | None,
+    prompt: npt.NDArray[np.int64],
+    seed: int,
+    sampling: Sampling | None,
 ) -> tuple[Callable[[int], list[int]], list[int]]:
     """What runs a step and gives the tokens that it decoded, and those that are known before the first."""
-    if engine.config.slice_tp is not None:
+    if context is not None:
         made = SliceSteps if engine.steps is None else SliceWholeSteps
         steps = made(engine, context, seed)
         return (lambda step: [0] * steps.step(step)), []

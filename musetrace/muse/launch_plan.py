@@ -33,10 +33,11 @@ def launch_plan(config: MuseConfig, layers: int) -> tuple[PlannedLaunch, ...]:
     return (entry, *body, PlannedLaunch("head", layers, layers + 1, layers, "head"))
 
 
-def step_plan(config: MuseConfig, draft: DraftConfig) -> tuple[PlannedLaunch, ...]:
+def step_plan(config: MuseConfig, draft: DraftConfig, layers: int | None = None) -> tuple[PlannedLaunch, ...]:
     """``draft_context``, a ``draft_layer`` each, ``draft_head``, ``draft_tree``, a verify pass, ``accept``.
 
-    A draft layer is filed under its own number among the draft's.
+    A draft layer is filed under its own number among the draft's. The pass is through the first ``layers``
+    layers, or all.
     """
     kinds = [("draft_context", 0, -1)]
     kinds += [("draft_layer", layer, layer) for layer in range(draft.num_hidden_layers)]
@@ -47,15 +48,17 @@ def step_plan(config: MuseConfig, draft: DraftConfig) -> tuple[PlannedLaunch, ..
     ]
     verify = [
         replace(planned, number=len(guessing) + planned.number)
-        for planned in launch_plan(config, config.num_hidden_layers)
+        for planned in launch_plan(config, config.num_hidden_layers if layers is None else layers)
     ]
     return (*guessing, *verify, PlannedLaunch("accept", 0, len(guessing) + len(verify), -1, "accept"))
 
 
-def gpu_step_plan(config: MuseConfig, draft: DraftConfig) -> tuple[PlannedLaunch, ...]:
+def gpu_step_plan(
+    config: MuseConfig, draft: DraftConfig, layers: int | None = None
+) -> tuple[PlannedLaunch, ...]:
     """A step's launches on a GPU, where embedding the tree and keeping the path's rows are launches too."""
     plan: list[PlannedLaunch] = []
-    for planned in step_plan(config, draft):
+    for planned in step_plan(config, draft, layers):
         if planned.kind == "entry":
             plan.append(PlannedLaunch("embed", 0, 0, -1, "embed"))
         plan.append(planned)

@@ -18,7 +18,7 @@ from musetrace.muse.checkpoint.draft import read_draft
 from musetrace.muse.checkpoint.shares import CheckpointShares
 from musetrace.muse.config import DEFAULT_CONTEXT, PRESETS, MuseConfig, preset
 from musetrace.muse.cuda_memory import memory_need
-from musetrace.muse.cuda_model import RandomSlice, UploadedShares
+from musetrace.muse.cuda_model import RandomRanks, UploadedShares
 from musetrace.muse.cuda_requirements import gpu_is_usable, require_gpu, require_memory
 from musetrace.muse.device import TOKENS, Device
 from musetrace.muse.draft.config import DRAFTS, DraftConfig, draft_of
@@ -40,6 +40,8 @@ from musetrace.record.process_place import process_place
 # Beyond this a step of the CPU device takes minutes.
 LARGEST_HIDDEN_ON_CPU = 2048
 DEFAULT_TP = 2
+# The kernel takes at most 16 query heads of a rank.
+FULL_WIDTH_TP = 8
 DEFAULT_CPU_BLOCKS = 2
 # Of a whole model, whose own limit may be a million positions.
 MOST_POSITIONS = 8192
@@ -57,21 +59,22 @@ class EngineOptions:
 
     Attributes:
         device: ``cpu``, ``cuda``, or ``auto``: a GPU that can be used, else the CPU.
-        tp: ranks that share the model (2; for a slice its own number).
+        tp: ranks that share the model (2, at full width 8; for a slice its own number).
         blocks: blocks of a rank (2 on the CPU; on a GPU the SMs shared out among the ranks).
         seed: of the weights.
-        capacity: positions in the KV cache (a whole model's own limit up to 8192; a slice's context and 16
-            more).
+        capacity: positions in the KV cache (the model's own limit up to 8192; of one that decodes no text a
+            context and 16 more).
         budget_ns: of a wait inside a launch.
         layers: run the first so many only; GPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
-        launches: ``eager`` or ``graph`` (eager for a whole model, graph for a slice); GPU.
+        launches: ``eager`` or ``graph`` (eager for a model that decodes text, else graph); GPU.
         guesses: ``tree`` or ``chain``: what whole steps verify of the draft's guesses; ``none`` for a device
             that runs verify passes alone. ``tree`` where whole steps can be run: a draft is known, and all
             layers run; else ``none``.
         draft: the draft's configuration (the preset's own).
         checkpoint: a folder with the weights under their public names, and those of the draft in its folder
-            ``draft``; None for synthetic ones. A slice reads its own rank's part.
+            ``draft``; None for synthetic ones, which are random and made on the GPU where the model is too
+            large for the host. A slice reads its own rank's part.
     """
 
     device: str = "cpu"
@@ -123,7 +126,7 @@ def open_model(model: str | MuseConfig, options: EngineOptions) -> OpenedModel:
     """
     config = preset(model) if isinstance(model, str) else model
     device = chosen_device(config, options.device)
-    tp = config.slice_tp or DEFAULT_TP if options.tp is None else options.tp
+    tp = _default_tp(config) if options.tp is None else options.tp
     config.validate(tp)
     _check(options)
     return _on_gpu(config, tp, options) if device == "cuda" else _on_cpu(config, tp, options)
@@ -136,6 +139,23 @@ def chosen_device(config: MuseConfig, device: str) -> str:
     if device != "auto":
         return device
     return "cuda" if _too_large_for_cpu(config) or gpu_is_usable() else "cpu"
+
+
+def decodes_text(config: MuseConfig, checkpoint: str | Path | None) -> bool:
+    """Whether steps go on from token ids: not those of a slice, nor of a model too large for the host.
+
+    The weights of the latter two are random, and made on the GPU, unless a checkpoint has them; a checkpoint
+    makes a whole model decode.
+    """
+    return config.slice_tp is None and not (checkpoint is None and _too_large_for_cpu(config))
+
+
+def _made_on_gpu(config: MuseConfig, options: EngineOptions) -> bool:
+    return options.checkpoint is None and not decodes_text(config, None)
+
+
+def _default_tp(config: MuseConfig) -> int:
+    return config.slice_tp or (FULL_WIDTH_TP if _too_large_for_cpu(config) else DEFAULT_TP)
 
 
 def _check(options: EngineOptions) -> None:
@@ -174,7 +194,7 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         shares,
         tp=tp,
         blocks=DEFAULT_CPU_BLOCKS if options.blocks is None else options.blocks,
-        capacity=options.capacity or default_capacity(config),
+        capacity=options.capacity or default_capacity(config, None),
         budget_ns=options.budget_ns or cpu_device.DEFAULT_BUDGET_NS,
         draft=draft,
     )
@@ -219,7 +239,8 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     share = rank_share(place, config, tp)
     module = require_gpu(place)
     layers = _checked_layers(config, options.layers)
-    capacity = options.capacity or default_capacity(config)
+    context = None if decodes_text(config, options.checkpoint) else DEFAULT_CONTEXT
+    capacity = options.capacity or default_capacity(config, context)
     require_memory(memory_need(config, tp, share.held, layers, capacity, draft), config.name)
     sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
     numbers: dict[str, Any] = {
@@ -230,7 +251,7 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         "stop4": options.stop4 or "sumsq",
         "budget_ns": options.budget_ns or cuda_device.DEFAULT_BUDGET_NS,
     }
-    launches = options.launches or ("eager" if config.slice_tp is None else "graph")
+    launches = options.launches or ("eager" if decodes_text(config, options.checkpoint) else "graph")
     guesses = "none" if draft is None else options.guesses or "tree"
     device: cuda_device.CudaDevice
     if place is None:
@@ -247,9 +268,10 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
             head = _load(device, options)
             device.connect()
         passes = JointPasses(device, _passes(device, layers, launches))
-    facts = _facts(
-        config, layers, {"stop4": numbers["stop4"], "launches": launches, "guesses": guesses}, options
-    )
+    build: dict[str, Any] = {"stop4": numbers["stop4"], "launches": launches, "guesses": guesses}
+    if draft is not None and layers < config.num_hidden_layers:
+        build["draft_target_layers"] = list(draft.target_layer_ids)
+    facts = _facts(config, layers, build, options)
     steps = None if draft is None else _steps_on_gpu(device, draft, guesses, options, launches)
     return OpenedModel(config, device, passes, head, facts, steps)
 
@@ -262,18 +284,21 @@ def _draft_on_gpu(config: MuseConfig, options: EngineOptions) -> DraftConfig | N
         return _known_draft(config, options) if whole else None
     if options.guesses == "none":
         return None
-    if not whole:
+    draft = options.draft or draft_of(config)
+    if options.layers is None or whole:
+        return draft
+    if not _made_on_gpu(config, options):
         raise UsageError(f"whole steps need all {layers} layers; leave layers out, or guesses")
-    return options.draft or draft_of(config)
+    return draft.within(_checked_layers(config, options.layers))
 
 
 def _steps_on_gpu(
     device: cuda_device.CudaDevice, draft: DraftConfig, guesses: str, options: EngineOptions, launches: str
 ) -> WholeSteps:
     load: Callable[[], None] = partial(_load_draft, device, draft, options)
-    if device.config.slice_tp is not None and options.checkpoint is None:
+    if _made_on_gpu(device.config, options):
         load = partial(device.load_random_draft, options.seed)
-    plan = gpu_step_plan(device.config, draft)
+    plan = gpu_step_plan(device.config, draft, device.layers)
     step = WholeStepPasses(device, plan) if launches == "graph" else EagerPasses(device, plan)
     if isinstance(device, PeerDevice):
         return WholeSteps(
@@ -289,10 +314,10 @@ def _load_draft(
 
 
 def _load(device: cuda_device.CudaDevice, options: EngineOptions) -> HeadWeights | None:
-    """Give the ranks of a device their weights. Returns the head of a whole model."""
+    """Give the ranks of a device their weights. Returns the head of a model that decodes text."""
     config = device.config
-    if config.slice_tp is not None and options.checkpoint is None:
-        device.load(RandomSlice(config, device.tp, options.seed, device.gpu))
+    if _made_on_gpu(config, options):
+        device.load(RandomRanks(config, device.tp, options.seed, device.gpu))
         return None
     shares = _shares(config, options)
     device.load(UploadedShares(shares, device.tp, device.gpu))
@@ -314,17 +339,19 @@ def _checked_layers(config: MuseConfig, layers: int | None) -> int:
     return layers
 
 
-def default_capacity(config: MuseConfig, context: int = DEFAULT_CONTEXT) -> int:
-    """Positions of the KV cache: a whole model's own limit or 8192; of a slice, a step behind ``context``."""
-    if config.slice_tp is None:
+def default_capacity(config: MuseConfig, context: int | None) -> int:
+    """Positions of the KV cache: a step behind ``context``; without it the model's own limit, or 8192."""
+    if context is None:
         return min(config.max_position_embeddings, MOST_POSITIONS)
     return -(-(context + TOKENS) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
 
 
-def _facts(config: MuseConfig, layers: int, build: dict[str, str], options: EngineOptions) -> Facts:
+def _facts(config: MuseConfig, layers: int, build: dict[str, Any], options: EngineOptions) -> Facts:
     model: dict[str, Any] = {"layers_run": layers, **_weights_fact(options)}
+    if not decodes_text(config, options.checkpoint):
+        model["input"] = "random residual"
     if config.slice_tp is not None:
-        model |= {"input": "random residual", "loopback": True}
-    if config.slice_tp is not None and options.checkpoint is None:
+        model["loopback"] = True
+    if _made_on_gpu(config, options):
         model["expert_pool"] = DEFAULT_POOL
     return Facts(model, build)

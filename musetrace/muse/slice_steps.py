@@ -1,7 +1,8 @@
-"""Verify passes of a slice: one rank of a model, without an embedding table and without its peers.
+"""Steps of a model that decodes no text: a slice, or ranks of random weights that were made on the GPU.
 
-There is nothing to decode. Each step verifies 16 random residual rows at the same positions, behind a context
-of random keys and values, so that every step does the same work; routing differs with the rows.
+Each step verifies 16 random residual rows at the same positions, behind a context of random keys and values,
+so that every step does the same work; routing differs with the rows. Whole steps guess and verify tokens of
+their own there, which are no text either.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from musetrace.muse.engine import Engine
 # Both copies of the exchange, and the graph for each of them, have run once.
 _WARM_UP_PASSES = 2
 
+# What else is drawn by a seed and a step's number comes from fewer or smaller numbers.
+_CACHE, _DRAFT_CACHE = 1 << 30, (1 << 30) + 1
+
 
 class SliceSteps:
     """Steps at a fixed position.
 
     Args:
-        engine: of a slice.
+        engine: of such a model.
         context: positions in front of the verified ones.
         seed: of keys, values and residual rows.
 
     Raises:
-        UsageError: the engine's device cannot run a slice.
+        UsageError: the engine's device cannot run the model.
     """
 
     def __init__(self, engine: Engine, context: int, seed: int) -> None:
@@ -47,12 +51,12 @@ class SliceSteps:
 
 
 class SliceWholeSteps:
-    """Whole steps of a slice at a fixed position: its draft guesses, and a verify pass accepts some of them.
+    """Whole steps at a fixed position: the draft guesses, and a verify pass accepts some of it.
 
-    Its tokens are of its own part of the vocabulary, and no text. Arguments are those of ``SliceSteps``.
+    A slice's tokens are of its own part of the vocabulary. Arguments are those of ``SliceSteps``.
 
     Raises:
-        UsageError: the engine's device cannot run a slice.
+        UsageError: the engine's device cannot run the model.
     """
 
     def __init__(self, engine: Engine, context: int, seed: int) -> None:
@@ -82,23 +86,30 @@ def random_rows(config: MuseConfig, seed: int, step: int) -> npt.NDArray[np.floa
 
 
 def fill_cache(device: CudaDevice, seed: int) -> None:
-    """Random keys and values at all positions of all layers."""
+    """Random keys and values at all positions of all layers: a rank's own, in whichever process it is."""
     config = device.config
     shape = (config.num_key_value_heads // device.tp, device.capacity, config.head_dim)
-    rng = np.random.default_rng(abs(seed))
     for rank in range(device.ranks):
         for layer in range(device.layers):
-            k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
-            device.set_kv(rank, layer, k, v)
+            place = (device.first_rank + rank, layer)
+            device.set_kv(rank, layer, *_keys_and_values(shape, seed, _CACHE, *place))
 
 
 def fill_draft_cache(device: CudaDevice, seed: int) -> None:
     """The same of the draft, where there is one."""
     if device.draft is None:
         return
-    heads, rng = device.draft.num_key_value_heads // device.tp, np.random.default_rng((abs(seed), 1))
+    heads = device.draft.num_key_value_heads // device.tp
     shape = (heads, device.capacity, device.draft.head_dim)
     for rank in range(device.ranks):
         for layer in range(device.draft.num_hidden_layers):
-            k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
-            device.set_draft_kv(rank, layer, k, v)
+            place = (device.first_rank + rank, layer)
+            device.set_draft_kv(rank, layer, *_keys_and_values(shape, seed, _DRAFT_CACHE, *place))
+
+
+def _keys_and_values(
+    shape: tuple[int, ...], seed: int, *place: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    rng = np.random.default_rng((abs(seed), *place))
+    k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(2))
+    return k, v

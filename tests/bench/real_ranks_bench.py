@@ -21,7 +21,7 @@ import torch
 
 from musetrace.muse.config import MuseConfig, preset
 from musetrace.muse.cuda_device import CudaDevice
-from musetrace.muse.cuda_model import RandomSlice
+from musetrace.muse.cuda_model import RandomRanks
 from musetrace.muse.cuda_requirements import require_gpu
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.peer_requirements import own_facts, rank_share, require_agreement
@@ -106,11 +106,11 @@ def open_device(place: ProcessPlace, config: MuseConfig, case: Case, stop4: str)
     return PeerDevice(module, config, group, rank_share(place, config, case.tp), **numbers)
 
 
-class KeptWeights(RandomSlice):
+class KeptWeights(RandomRanks):
     """Random and the same for all ranks, in memory of each rank's own, which the devices of a case share."""
 
-    layer = cache(RandomSlice.layer)
-    head = cache(RandomSlice.head)
+    layer = cache(RandomRanks.layer)
+    head = cache(RandomRanks.head)
 
 
 def prepare(place: ProcessPlace, case: Case) -> list[Timed]:

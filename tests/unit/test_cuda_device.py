@@ -12,7 +12,7 @@ import torch
 from musetrace.errors import DeviceError, UsageError
 from musetrace.muse.config import preset
 from musetrace.muse.cuda_device import CudaDevice
-from musetrace.muse.cuda_model import RandomSlice
+from musetrace.muse.cuda_model import RandomRanks
 from musetrace.muse.device import LaunchTimeoutError
 from musetrace.muse.peer_requirements import RankShare
 from tests.unit import fake_cuda
@@ -40,7 +40,7 @@ def bf16_numbers(*shape: int) -> np.ndarray:
 
 def test_every_layer_gets_its_addresses_and_its_kind(module: ModuleType) -> None:
     cuda = device(module, tp=2, slice_tp=2)
-    cuda.load(RandomSlice(cuda.config, 2, 0, torch.device("cpu")))
+    cuda.load(RandomRanks(cuda.config, 2, 0, torch.device("cpu")))
     made = module.made[0]
     assert (made.loopback, made.ranks, cuda.ranks) == (True, 1, 1)
     assert set(made.layers) == {(0, 0), (0, 1), (0, 2)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from musetrace.errors import UsageError
@@ -101,6 +101,20 @@ class DraftConfig:
                 raise UsageError(
                     f"draft {self.name}: {field} {value} cannot be shared by {tp} ranks; use another --tp"
                 )
+
+    def within(self, layers: int) -> DraftConfig:
+        """The same draft with a context from the first ``layers`` layers of its target alone, spread evenly.
+
+        Raises:
+            UsageError: there are fewer layers than the draft takes.
+        """
+        wanted = len(self.target_layer_ids)
+        if layers < wanted:
+            raise UsageError(
+                f"whole steps need at least {wanted} layers, for draft {self.name} takes what is behind so "
+                f"many: use --layers {wanted} or more, or leave guesses out"
+            )
+        return replace(self, target_layer_ids=tuple(at * layers // wanted for at in range(wanted)))
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON types."""

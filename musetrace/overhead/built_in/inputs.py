@@ -15,25 +15,24 @@ from musetrace.muse.slice_steps import fill_cache, random_rows
 
 
 class StepInputs:
-    """Verify passes at one position: behind the prompt of a whole model, behind the random context of a
-    slice.
+    """Verify passes at one position: behind a prompt, or behind a random context of a model without text.
 
     Keys and values of the verified tokens overwrite those of the step before, so that a step can be repeated
     bit for bit.
 
     Args:
         engine: whose cache is filled.
-        context: positions in front of a slice's step.
+        context: positions in front of the step of a model that decodes no text; None for others.
         seed: of prompt, context and rows.
 
     Raises:
-        UsageError: the engine's device cannot run a slice.
+        UsageError: the engine's device cannot run the model.
     """
 
-    def __init__(self, engine: Engine, context: int, seed: int) -> None:
+    def __init__(self, engine: Engine, context: int | None, seed: int) -> None:
         self._engine, self._seed = engine, seed
         self._rows: dict[int, npt.NDArray[np.float32]] = {}
-        if engine.config.slice_tp is None:
+        if context is None:
             Decoder(engine, synthetic_prompt(engine.config.vocab_size, seed))
             self.position = PROMPT_TOKENS
             return
@@ -50,7 +49,7 @@ class StepInputs:
 
     def _made(self, number: int) -> npt.NDArray[np.float32]:
         config = self._engine.config
-        if config.slice_tp is not None:
+        if self._engine.head is None:
             return random_rows(config, self._seed, number)
         rng = np.random.default_rng((abs(self._seed), number))
         return self._engine.embedded(rng.integers(config.vocab_size, size=TOKENS, dtype=np.int64))
