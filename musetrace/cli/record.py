@@ -104,8 +104,8 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "--model",
         metavar="NAME",
         help="default mini. muse-spark-open-tp8-slice: one rank of eight on one GPU, which plays back what "
-        "its peers would send. muse-spark-open: all eight under torchrun, on 2, 4 or 8 GPUs. Weights of both are "
-        "random, and what they decode is no text",
+        "its peers would send. muse-spark-open: all eight under torchrun, on 2, 4 or 8 GPUs. Unless a "
+        "checkpoint is given, weights of both are random, and what they decode is no text",
     )
     for name, text in _NUMBERS:
         step.add_argument(f"--{name}", type=int, metavar="N", help=text)
