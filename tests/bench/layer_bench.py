@@ -1,14 +1,16 @@
 """The megakernel beside the chain of kernels: verify step and layers of the TP8 slice, on an H200.
 
-``python -m tests.bench.layer_bench [--layers N] [--rounds N]``. Graphs of both are replayed in turn, forward
-and backward; the table gives medians with 95 % bootstrap intervals, and ratios of neighbouring replays. B0 is
-a sliding-window layer of the torch reference that the kernels are checked against, eager, its matrices
-unpacked before: it takes sums in fp64, so it says what a reference costs, not what torch can do.
+``python -m tests.bench.layer_bench [--layers N] [--rounds N] [--json FILE]``. Graphs of both are replayed in
+turn, forward and backward; the table gives medians with 95 % bootstrap intervals, and ratios of neighbouring
+replays. B0 is a sliding-window layer of the torch reference that the kernels are checked against, eager, its
+matrices unpacked before: it takes sums in fp64, so it says what a reference costs, not what torch can do.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -154,14 +156,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=62)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     args = parser.parse_args()
     bench = Bench(preset("muse-spark-open-tp8-slice"), args.layers)
     times = measure(bench, args.rounds)
     times["B0 sliding"] = reference_us(bench, args.rounds)
     print(f"{torch.cuda.get_device_name()}, {args.layers} layers, us, median [95 % interval]")
-    for name, values in sorted(times.items()):
-        us = bootstrap_median(values)
+    figures = {name: bootstrap_median(values) for name, values in sorted(times.items())}
+    for name, us in figures.items():
         print(f"{name:16s} {us.median:9.1f} [{us.low:.1f} {us.high:.1f}] n {us.count}")
+    if args.json is not None:
+        told = {"layers": args.layers, "us": {name: us.to_json() for name, us in figures.items()}}
+        args.json.write_text(json.dumps(told, indent=1), encoding="utf-8")
     for one, other in RATIOS:
         ratio = bootstrap_median(times[one] / times[other])
         print(f"{one} / {other}: {ratio.median:.4f} [{ratio.low:.4f} {ratio.high:.4f}]")

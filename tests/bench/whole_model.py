@@ -1,0 +1,173 @@
+"""The article's run at full width on the GPUs of a host, in one call, with all its figures in a folder.
+
+``python -m tests.bench.whole_model --processes N --out FOLDER [--layers L] [--guesses none] [--only NAMES]``.
+On eight GPUs each process is one rank and all 62 layers run; on two or four a process holds several ranks
+(``--layers 30`` fits two). Every stage is a command with its own time; one that fails does not keep the
+others from running, and ``outcomes.md`` says what became of each. Recordings are made in a temporary folder;
+what ``--out`` keeps of them is a small one, packed. ``article.md`` is the article's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.stages import Stage, Stages
+
+MODEL, TP, ALL_LAYERS = "muse-spark-open", 8, 62
+# Layers 0 to 2: bf16 experts, and NVFP4 ones behind global and sliding attention.
+SMALL_LAYERS, SMALL_STEPS = 3, 1
+# A compared op needs six steps in both runs.
+STEPS = 8
+MINUTES = 9.5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for."""
+
+    processes: int
+    layers: int
+    guesses: str
+    steps: int
+    rounds: int
+    out: Path
+    work: Path
+
+    @property
+    def model_options(self) -> list[str]:
+        """Of ``record``, for the model that all stages run."""
+        cut = [] if self.layers == ALL_LAYERS else ["--layers", str(self.layers)]
+        return [*cut, "--guesses", self.guesses]
+
+
+def stages_of(wanted: Wanted) -> list[Stage]:
+    """All stages, those that tell most first."""
+    out, sumsq, gather = wanted.out, str(wanted.work / "sumsq"), str(wanted.work / "gather")
+    timing, chain, small = str(out / "timing.json"), str(out / "chain.json"), str(wanted.work / "small")
+    settings = ["--layers", str(wanted.layers)]
+    recorded = ["--steps", str(wanted.steps), *wanted.model_options]
+    few = [
+        "--steps",
+        str(SMALL_STEPS),
+        "--layers",
+        str(min(SMALL_LAYERS, wanted.layers)),
+        "--guesses",
+        "none",
+    ]
+    bench = [*settings, "--guesses", wanted.guesses, "--rounds", str(wanted.rounds), "--json", timing]
+    table = [sumsq, "--timing", timing, "--chain", chain, "--json", str(out / "article.json")]
+    return [
+        Stage("gpus", module("tests.bench.peer_gpus", "--processes", str(wanted.processes)), 30),
+        Stage("timing", torchrun(wanted, "tests.bench.whole_steps_bench", *bench), 150, ("gpus",)),
+        Stage("record sumsq", record(wanted, sumsq, *recorded), 150, ("gpus",)),
+        Stage("record gather", record(wanted, gather, *recorded, "--stop4", "gather"), 150, ("gpus",)),
+        Stage(
+            "chain",
+            module("tests.bench.layer_bench", *settings, "--rounds", str(wanted.rounds), "--json", chain),
+            90,
+        ),
+        Stage("article", module("tests.bench.article_table", *table), 60, ("record sumsq",), "article.md"),
+        Stage(
+            "compare",
+            musetrace("compare", sumsq, gather, "--md", str(out / "compare.md")),
+            60,
+            ("record sumsq", "record gather"),
+            "compare.txt",
+        ),
+        Stage("info", musetrace("info", sumsq), 30, ("record sumsq",), "info.txt"),
+        Stage("small", record(wanted, small, *few), 90, ("gpus",)),
+        Stage("check", musetrace("check", small), 30, ("small",)),
+        Stage(
+            "pack",
+            ["tar", "-C", str(wanted.work), "-cJf", str(out / "small.tar.xz"), *journals(wanted)],
+            60,
+            ("small",),
+        ),
+        Stage(
+            "probe",
+            musetrace("probe", "--device", "cuda", "--only", "peer", "--json"),
+            60,
+            ("gpus",),
+            "peer.json",
+        ),
+        Stage("report", musetrace("report", sumsq), 60, ("record sumsq",), "report.txt"),
+    ]
+
+
+def module(name: str, *words: str) -> list[str]:
+    """A module of this repository, run by this Python."""
+    return [sys.executable, "-m", name, *words]
+
+
+def musetrace(*words: str) -> list[str]:
+    """A verb."""
+    return module("musetrace", *words)
+
+
+def torchrun(wanted: Wanted, name: str, *words: str) -> list[str]:
+    """A module in so many processes."""
+    start = ["--standalone", "--nproc-per-node", str(wanted.processes)]
+    return module("torch.distributed.run", *start, "-m", name, *words)
+
+
+def record(wanted: Wanted, run: str, *words: str) -> list[str]:
+    """Steps of the model as one run of all ranks."""
+    model = ["--device", "cuda", "--model", MODEL, "--tp", str(TP), "--graph"]
+    return torchrun(wanted, "musetrace", "record", "-o", run, *model, *words)
+
+
+def journals(wanted: Wanted) -> list[str]:
+    """Of the small recording: all that a run needs, the rest is made of them."""
+    return [f"small/rank-{rank:04d}.mtj" for rank in range(TP)]
+
+
+def write_outcomes(stages: Stages, wanted: Wanted) -> None:
+    """The table of stages, after each of them: whatever ends this process, what was done is told."""
+    (wanted.out / "outcomes.md").write_text(stages.markdown() + "\n", encoding="utf-8")
+    (wanted.out / "outcomes.json").write_text(json.dumps(stages.to_json(), indent=1), encoding="utf-8")
+
+
+def wanted_of(args: argparse.Namespace, work: Path) -> Wanted:
+    """The arguments, checked."""
+    if TP % args.processes:
+        raise SystemExit(f"{TP} ranks cannot be dealt to {args.processes} processes evenly")
+    args.out.mkdir(parents=True, exist_ok=True)
+    out = args.out.absolute()
+    return Wanted(args.processes, args.layers, args.guesses, args.steps, args.rounds, out, work)
+
+
+def main() -> int:
+    """Run all stages and print the tables. Exit code 0 when every stage did its work."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, default=TP, metavar="N", help="GPUs (default 8)")
+    parser.add_argument("--layers", type=int, default=ALL_LAYERS, metavar="L", help="run the first L only")
+    parser.add_argument(
+        "--guesses", choices=("tree", "none"), default="tree", help="none: verify passes alone"
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"recorded in each run (default {STEPS})")
+    parser.add_argument("--rounds", type=int, default=10, help="of replays, two each (default 10)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for all (default {MINUTES})")
+    parser.add_argument("--only", metavar="NAMES", help="stages, separated by commas")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="whole-model-") as folder:
+        wanted = wanted_of(args, Path(folder))
+        chosen = None if args.only is None else args.only.split(",")
+        stages = Stages(wanted.out, args.minutes * 60, os.environ)
+        for stage in stages_of(wanted):
+            if chosen is None or stage.name in chosen:
+                stages.run(stage)
+                write_outcomes(stages, wanted)
+    article = wanted.out / "article.md"
+    print(article.read_text(encoding="utf-8") if article.exists() else "", stages.markdown(), sep="\n")
+    return int(any(one.state != "ok" for one in stages.outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
