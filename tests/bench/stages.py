@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 # Less is not worth a start.
 _LEAST_S = 5.0
 _LAST_WORDS = 400
+# As a shell says it.
+_NOT_STARTED = 127
 OK, FAILED, TIMED_OUT, SKIPPED = "ok", "failed", "out of time", "skipped"
 
 
@@ -74,7 +77,7 @@ class Stages:
     def markdown(self) -> str:
         """A table of all outcomes."""
         rows = [
-            f"| {one.name} | {one.state} | {one.seconds:.1f} | {' '.join(one.said.split())} |"
+            f"| {one.name} | {one.state} | {one.seconds:.1f} | {one.said.replace('|', '/')} |"
             for one in self.outcomes
         ]
         return "\n".join(["| stage | outcome | s | last words |", "|---|---|---|---|", *rows])
@@ -105,25 +108,27 @@ class Stages:
 
     def _code(self, stage: Stage, limit_s: float) -> int | None:
         """The exit code; None for a command that was ended."""
-        with self._log(stage).open("wb") as log:
-            out = log if stage.to is None else (self.folder / stage.to).open("wb")
+        with ExitStack() as files:
+            log = files.enter_context(self._log(stage).open("wb"))
+            out = log if stage.to is None else files.enter_context((self.folder / stage.to).open("wb"))
             try:
                 process = subprocess.Popen(
                     list(stage.command),
                     stdout=out,
-                    stderr=log if stage.to else subprocess.STDOUT,
+                    stderr=log,
                     stdin=subprocess.DEVNULL,
                     env=dict(self.environment),
                     start_new_session=True,
                 )
-                try:
-                    return process.wait(limit_s)
-                except subprocess.TimeoutExpired:
-                    return None
-                finally:
-                    _end_all(process)
+            except OSError as error:
+                log.write(str(error).encode())
+                return _NOT_STARTED
+            try:
+                return process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                return None
             finally:
-                out.close()
+                _end_all(process)
 
     def _said(self, stage: Stage) -> str:
         text = self._log(stage).read_text(encoding="utf-8", errors="replace").strip()

@@ -26,6 +26,7 @@ import torch
 import musetrace
 from musetrace.errors import MusetraceError
 from musetrace.muse import opening
+from musetrace.muse.cuda_model import RandomRanks
 from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.engine import Engine
 from musetrace.muse.peer_device import PeerDevice
@@ -102,6 +103,28 @@ def a_recorded_run(module: ModuleType) -> Outcome:
         "launches": [result.ranks, result.launches, result.lost_launches],
         # The drain thread reads it too.
         "clocks_of": sorted(set(module.clocks_of)),
+    }
+
+
+def a_run_at_full_width(module: ModuleType) -> Outcome:
+    """Verify passes of random ranks; `mini` counts as too large for the host."""
+    told = DecodeOptions(device="cuda", tp=4, layers=2, steps=2, context=100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "LARGEST_HIDDEN_ON_CPU", 256)
+        made: list[RandomRanks] = []
+        patch.setattr(opening, "RandomRanks", lambda *of: made.append(RandomRanks(*of)) or made[-1])
+        with musetrace.record(FOLDER / "full") as recorder:
+            decoded = record_decode(recorder, told, lambda done, of: None)
+            verdict = recorder.close().verdict
+    fake = module.made[-1]
+    ranks = range(fake.first_rank, fake.first_rank + fake.held)
+    layers = [made[0].layer(rank, 1) for rank in ranks]
+    return {
+        "verdict": verdict,
+        "tokens": decoded.tokens,
+        "biases": [layer["router_bias"].tolist() for layer in layers],
+        "routers": [layer["router"][0, :3].tolist() for layer in layers],
+        "keys": [fake.stored["k", rank, 1].ravel()[:3].tolist() for rank in range(fake.held)],
     }
 
 
@@ -261,6 +284,7 @@ def a_killed_process(module: ModuleType) -> Outcome:
 SCENARIOS = (
     a_pass,
     a_recorded_run,
+    a_run_at_full_width,
     a_lost_block,
     different_passes,
     a_full_cache,

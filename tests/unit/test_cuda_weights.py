@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from musetrace.muse import slice_weights
 from musetrace.muse.config import MuseConfig, preset
-from musetrace.muse.cuda_draft import MATRICES, VECTORS
+from musetrace.muse.cuda_draft import MATRICES, VECTORS, RandomDraft
+from musetrace.muse.cuda_model import RandomRanks
 from musetrace.muse.cuda_weights import addresses, rope_table, upload_head, upload_layer
+from musetrace.muse.draft.config import draft_of
 from musetrace.muse.packing import gate_up_rows, unpack_bf16, unpack_nvfp4
 from musetrace.muse.rope import apply_rope, rope_tables
 from musetrace.muse.sharding import RankLayer, shard_head, shard_layer
@@ -160,7 +164,7 @@ def test_the_rope_table_turns_as_the_reference_does() -> None:
     assert table[17, 5].tolist() == pytest.approx([np.cos(angle), np.sin(angle)], abs=1e-5)
 
 
-# Random weights of a slice
+# Random weights of ranks
 
 
 def test_random_nvfp4_experts_are_sane() -> None:
@@ -203,3 +207,37 @@ def test_random_weights_follow_their_seed_and_layer() -> None:
         other = random_layer(CONFIG, 2, layer, seed, CPU, pool=5)
         same = {name for name in first if first[name].equal(other[name])}
         assert same == {"gate_up_factor", "down_factor"}
+
+
+@every_format
+def test_ranks_have_the_same_vectors_and_matrices_of_their_own(layer: int) -> None:
+    """What every rank needs alike, by the names of ``RankLayer``; the rest is dealt out."""
+    first, second = (random_layer(CONFIG, 2, layer, 3, CPU, pool=5, rank=rank) for rank in (0, 1))
+    same = {name for name in first if first[name].equal(second[name])}
+    assert first.keys() - same == {"qkvg", "o", "pooler", "unpooler", "router", "gate_up", "down"}
+    again = random_layer(CONFIG, 2, layer, 3, CPU, pool=5, rank=1)
+    assert all(second[name].equal(again[name]) for name in second)
+
+
+def test_a_rank_makes_its_part_of_the_head_and_the_norm_of_all() -> None:
+    ranks = RandomRanks(CONFIG, 2, 3, CPU)
+    first, second = ranks.head(0), ranks.head(1)
+    assert first["final_norm"].equal(second["final_norm"])
+    assert not first["lm_head"].equal(second["lm_head"])
+    assert ranks.embedding().equal(RandomRanks(CONFIG, 4, 3, CPU).embedding())
+
+
+def test_ranks_of_a_draft_differ_in_its_matrices_alone() -> None:
+    draft = draft_of(MINI)
+    source = RandomDraft(draft, 2, 3, RandomRanks(MINI, 2, 3, CPU).embedding())
+    for made, own in ((partial(source.layer, layer=1), set(MATRICES)), (source.outer, {"fc"})):
+        first, second = made(rank=0), made(rank=1)
+        assert {name for name in first if not first[name].equal(second[name])} == own
+        assert all(made(rank=1)[name].equal(second[name]) for name in second)
+
+
+def test_a_large_matrix_is_made_in_parts_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slice_weights, "_FP32_NUMBERS", 3 * CONFIG.hidden_size)
+    matrix = random_head(CONFIG, 4, 1, CPU)["lm_head"]
+    assert len(matrix.unique(dim=0)) == len(matrix)
+    assert float(matrix.float().square().sum(dim=1).mean()) == pytest.approx(1, rel=0.05)

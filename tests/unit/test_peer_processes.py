@@ -118,6 +118,24 @@ def test_processes_that_share_a_model_record_one_run(outcomes: Outcomes, folder:
         assert told["note"] is None
 
 
+def test_processes_make_the_ranks_of_one_model_too_large_for_the_host(
+    outcomes: Outcomes, folder: Path
+) -> None:
+    results = outcomes["a_run_at_full_width"]
+    for result in results:
+        assert (result["verdict"], result["tokens"]) == ("complete", None)
+    biases, routers, keys = (
+        [one for result in results for one in result[name]] for name in ("biases", "routers", "keys")
+    )
+    assert biases == [biases[0]] * 4
+    assert sum(biases[0]) == 16  # of mini's experts the router may choose any
+    for own in (routers, keys):
+        assert len({tuple(values) for values in own}) == 4
+    run = musetrace.open(folder / "full")
+    assert (run.verdict, run.ranks) == ("complete", (0, 1, 2, 3))
+    assert run.launches(2)["kind"].to_pylist() == ["entry", "sliding", "sliding", "head"] * 2
+
+
 def test_a_pass_that_fails_in_one_process_fails_in_all_and_the_next_is_good(outcomes: Outcomes) -> None:
     lost, other = outcomes["a_lost_block"]
     assert lost["failed"][0] == "LaunchTimeoutError"
