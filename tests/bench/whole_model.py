@@ -112,7 +112,7 @@ def musetrace(*words: str) -> list[str]:
 
 def torchrun(wanted: Wanted, name: str, *words: str) -> list[str]:
     """A module in so many processes."""
-    start = ["--standalone", "--nproc-per-node", str(wanted.processes)]
+    start = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(wanted.processes)]
     return module("torch.distributed.run", *start, "-m", name, *words)
 
 
@@ -159,7 +159,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="whole-model-") as folder:
         wanted = wanted_of(args, Path(folder))
         chosen = None if args.only is None else args.only.split(",")
-        stages = Stages(wanted.out, args.minutes * 60, os.environ)
+        environment = os.environ | {"OMP_NUM_THREADS": "4", "GLOO_SOCKET_IFNAME": "lo"}
+        stages = Stages(wanted.out, args.minutes * 60, environment)
         for stage in stages_of(wanted):
             if chosen is None or stage.name in chosen:
                 stages.run(stage)

@@ -30,7 +30,7 @@ from musetrace.errors import DeviceError
 from musetrace.job_table import JobTable
 from musetrace.muse.config import preset
 from musetrace.muse.cuda_device import JOB_TABLE, CudaDevice
-from musetrace.muse.cuda_model import UploadedShares
+from musetrace.muse.cuda_model import RandomRanks, RankWeights, UploadedShares
 from musetrace.muse.cuda_requirements import require_gpu
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.launch_plan import launch_plan
@@ -68,6 +68,7 @@ class Grid:
     tp: int
     blocks: int
     stop4: str
+    random: bool = False  # weights of RandomRanks, of which no process has the whole model
 
     def numbers(self, budget_ns: int = BUDGET_NS) -> dict[str, Any]:
         layers = CONFIG.num_hidden_layers
@@ -81,6 +82,7 @@ class Grid:
         }
 
 
+RANDOM = Grid(4, 33, "gather", random=True)
 GRIDS = [Grid(tp, 132 // tp, stop4) for tp in (2, 4) for stop4 in ("sumsq", "gather")]
 
 
@@ -96,8 +98,17 @@ class Uploaded(UploadedShares):
     head = cache(UploadedShares.head)
 
 
+class Random(RandomRanks):
+    """The same."""
+
+    layer = cache(RandomRanks.layer)
+    head = cache(RandomRanks.head)
+
+
 @cache
-def weights(tp: int) -> Uploaded:
+def weights(tp: int, random_ranks: bool) -> RankWeights:
+    if random_ranks:
+        return Random(CONFIG, tp, 3, GPU)
     return Uploaded(WholeShares(model()), tp, GPU)
 
 
@@ -120,7 +131,7 @@ def real_ranks(grid: Grid, budget_ns: int = BUDGET_NS, connect: bool = True) -> 
     with ProcessGroup(PLACE, timeout_s=60) as group:
         require_agreement(group, own_facts(numbers))
         device = PeerDevice(MODULE, CONFIG, group, rank_share(PLACE, CONFIG, grid.tp), **numbers)
-        device.load(weights(grid.tp))
+        device.load(weights(grid.tp, grid.random))
         if connect:
             device.connect()
         yield device
@@ -130,7 +141,7 @@ def real_ranks(grid: Grid, budget_ns: int = BUDGET_NS, connect: bool = True) -> 
 def virtual_ranks(grid: Grid) -> CudaDevice:
     """A device of all ranks, on this process's GPU."""
     device = CudaDevice(MODULE, CONFIG, **grid.numbers())
-    device.load(weights(grid.tp))
+    device.load(weights(grid.tp, grid.random))
     return device
 
 
@@ -321,7 +332,7 @@ def a_killed_process() -> Figures:
     with ProcessGroup(PLACE, timeout_s=60) as group:
         numbers = GRIDS[0].numbers(SHORT_BUDGET_NS)
         device = PeerDevice(MODULE, CONFIG, group, rank_share(PLACE, CONFIG, GRIDS[0].tp), **numbers)
-        device.load(weights(GRIDS[0].tp))
+        device.load(weights(GRIDS[0].tp, False))
         device.connect()
         run_pass(device, 0)
         if PLACE.process == 1:
@@ -349,6 +360,7 @@ CASES: dict[str, Callable[[], Figures]] = {
         for grid in GRIDS
         for ways in WAYS
     },
+    "random weights of each rank": lambda: equal_to_virtual_ranks(RANDOM, "graph register"),
     "a launch before peers are connected": a_launch_before_peers_are_connected,
     "every SM for one rank": every_sm_for_one_rank,
     "late processes": late_processes,

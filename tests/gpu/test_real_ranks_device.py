@@ -26,6 +26,7 @@ TIMEOUT_S = 120
 WAYS = ("eager off", "eager register", "eager delays", "graph off", "graph register")
 EQUAL = [f"TP{tp} {stop4} {ways}" for tp in (2, 4) for stop4 in ("sumsq", "gather") for ways in WAYS]
 OTHERS = [
+    "random weights of each rank",
     "a launch before peers are connected",
     "every SM for one rank",
     "late processes",
