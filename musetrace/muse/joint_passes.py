@@ -27,7 +27,7 @@ class JointPasses:
 
     def run(self, position: int, recording: Recording | None, step: int | None) -> None:
         """See :meth:`Passes.run`. After a failure all processes can run the next pass, unless one is gone."""
-        self._device.require_whole()
+        self._device.meet()
         failure: DeviceError | None = None
         try:
             self._passes.run(position, recording, step)

@@ -140,9 +140,13 @@ class PeerDevice(CudaDevice):
             raise DeviceError("no pass has ended yet; run one before asking for its logits")
         return self._all_logits
 
-    def require_whole(self) -> None:
-        """Raises DeviceError once a process is gone."""
-        self._group.require_whole()
+    def meet(self) -> None:
+        """Until all processes are about to launch: a late host does not count against the budget of a wait.
+
+        Raises:
+            DeviceError: a process is gone, or stands still.
+        """
+        self._group.meet()
 
     def end_pass(self, position: int, failure: DeviceError | None, has_logits: bool = True) -> None:
         """Hear how the pass ended in all processes; when it failed in one, make all usable again.
