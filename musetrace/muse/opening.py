@@ -349,7 +349,8 @@ def default_capacity(config: MuseConfig, context: int | None) -> int:
 def _facts(config: MuseConfig, layers: int, build: dict[str, Any], options: EngineOptions) -> Facts:
     model: dict[str, Any] = {"layers_run": layers, **_weights_fact(options)}
     if not decodes_text(config, options.checkpoint):
-        model["input"] = "random residual"
+        verifies_alone = build["guesses"] == "none"
+        model["input"] = "random residual" if verifies_alone else "own tokens behind a random context"
     if config.slice_tp is not None:
         model["loopback"] = True
     if _made_on_gpu(config, options):

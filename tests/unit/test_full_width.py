@@ -78,6 +78,7 @@ def test_with_all_layers_its_steps_are_whole(tmp_path: Path, module: ModuleType)
     run = musetrace.open(tmp_path / "run")
     assert (run.manifest["build"]["guesses"], run.job_table.name) == ("tree", "muse_gpu_step")
     assert "draft_target_layers" not in run.manifest["build"]
+    assert run.manifest["model"]["input"] == "own tokens behind a random context"
     assert run.steps(0)["tokens"].to_pylist() == [0, 0]
 
 
