@@ -89,7 +89,7 @@ def stages_of(wanted: Wanted) -> list[Stage]:
         Stage("check", musetrace("check", small), 30, ("small",)),
         Stage(
             "pack",
-            ["tar", "-C", str(wanted.work), "-cJf", str(out / "small.tar.xz"), *journals(wanted)],
+            ["tar", "-C", str(wanted.work), "-czf", str(out / "small.tar.gz"), *journals(wanted)],
             60,
             ("small",),
         ),
