@@ -19,6 +19,7 @@ _DENSE_KEYS = 1 << 16
 _MAX_PACKED = 1 << 62
 # Columns of a span between these are given places of their own, when that saves something.
 _NARROW, _MOST_NARROWED = 64, 1 << 20
+_SPARSE = 16
 _EXACT_IN_DOUBLES = 1 << 53
 
 
@@ -129,6 +130,10 @@ class _Places:
         """Places for the values that there are alone, where that is quick and makes a difference."""
         if not _NARROW < self.span <= _MOST_NARROWED:
             return self
+        if self.span > _SPARSE * len(self.place):
+            # A table of the span would take far longer than to sort the few that there are.
+            few, place = np.unique(self.place, return_inverse=True)
+            return _Places(place, len(few), self.low, few)
         present = np.zeros(self.span, dtype=np.bool_)
         present[self.place] = True
         values = np.flatnonzero(present)
