@@ -18,6 +18,14 @@ from musetrace.store import Run, open_run
 
 LAYER_KINDS = ("sliding", "global")
 LAST_EXPERT_OP = "gemm2"
+CHAIN_NAMES = {
+    "B0 sliding": "torch reference, eager, sums in fp64: a sliding layer (B0)",
+    "B1": "chain as a graph, verify pass (B1)",
+    "B3": "chain with programmatic launch, verify pass (B3)",
+    "mega off": "megakernel, verify pass, stamps off",
+    "mega register": "megakernel, verify pass, stamps register",
+    "mega store": "megakernel, verify pass, stamps store",
+}
 
 Row = dict[str, Any]
 
@@ -79,8 +87,9 @@ def markdown(facts: dict[str, Any], timing: Row | None, chain: Row | None) -> st
     model = facts["model"] or {}
     layers = f"{model.get('layers_run')} of {model.get('num_hidden_layers')} layers"
     lines = [
-        f"{facts['ranks']} ranks x {facts['blocks']} blocks, {layers}, weights {model.get('weights')}, "
-        f"input {model.get('input')}; the run is {facts['verdict']}",
+        f"{facts['ranks']} ranks x {facts['blocks']} blocks, ranks on one GPU: "
+        f"{(facts['device'] or {}).get('virtual_ranks')}; {layers}, weights {model.get('weights')}, input "
+        f"{model.get('input')}; the run is {facts['verdict']}",
         "",
         *step_lines(facts),
         *launch_lines(facts),
@@ -167,6 +176,8 @@ def timing_lines(timing: Row | None) -> Iterator[str]:
         yield f"| {name} | {interval(us)} |"
     for name, us in timing["more_us"].items():
         yield f"| {name}, more than {timing['more_than']} | {interval(us)} |"
+    for name, us in timing["more_us_each"].items():
+        yield f"| the same, {name} | {interval(us)} |"
     yield ""
 
 
@@ -176,10 +187,10 @@ def chain_lines(chain: Row | None) -> Iterator[str]:
         return
     yield f"One rank in loopback, {chain['layers']} layers, verify pass or layer: no skew of ranks is in it."
     yield ""
-    yield "| megakernel; chain of kernels as a graph (B1), with programmatic launch (B3) | us | 95 % | n |"
+    yield "| one rank, replayed in turn | us | 95 % | n |"
     yield "|---|---|---|---|"
     for name, us in chain["us"].items():
-        yield f"| {name} | {interval(us)} |"
+        yield f"| {CHAIN_NAMES.get(name, name)} | {interval(us)} |"
 
 
 def spread(row: Row, name: str) -> str:

@@ -167,14 +167,22 @@ def document(all_times: list[dict[str, list[float]]], facts: dict[str, Any]) -> 
         name: np.max([times[name] for times in all_times], axis=0) for name in all_times[0]
     }
     base = f"step, {STOP4[0]}, off"
+    more = {
+        name: bootstrap_median(us - longest[base])
+        for name, us in longest.items()
+        if name.startswith("step") and name != base
+    }
+    # Stamps are in every launch, stop 4 in those of layers.
+    each = {STOP4[0]: ("launch", facts["launches"]), STOP4[1]: ("layer", facts["layers"])}
+    shares = {}
+    for name, us in more.items():
+        what, number = each[name.split(", ")[1]]
+        shares[f"{name}, a {what}"] = us.scaled(1 / number)
     return facts | {
         "us": {name: bootstrap_median(us).to_json() for name, us in longest.items()},
         "more_than": base,
-        "more_us": {
-            name: bootstrap_median(us - longest[base]).to_json()
-            for name, us in longest.items()
-            if name.startswith("step") and name != base
-        },
+        "more_us": {name: us.to_json() for name, us in more.items()},
+        "more_us_each": {name: us.to_json() for name, us in shares.items()},
     }
 
 
@@ -186,12 +194,9 @@ def show(told: dict[str, Any]) -> None:
     )
     for name, us in told["us"].items():
         print(f"{name:24} {us['median']:9.1f} us [{us['low']:.1f} {us['high']:.1f}] n {us['count']}")
-    for name, us in told["more_us"].items():
-        per_launch = us["median"] / told["launches"]
-        print(
-            f"{name} - ({told['more_than']}): {us['median']:.1f} us [{us['low']:.1f} {us['high']:.1f}], "
-            f"{per_launch:.2f} us a launch"
-        )
+    print(f"more than {told['more_than']}:")
+    for name, us in (told["more_us"] | told["more_us_each"]).items():
+        print(f"{name:32} {us['median']:9.2f} us [{us['low']:.2f} {us['high']:.2f}] n {us['count']}")
 
 
 def run(place: ProcessPlace, layers: int, guesses: str, rounds: int) -> dict[str, Any]:

@@ -20,7 +20,9 @@ def test_it_has_what_the_run_and_the_benches_say(
     run = tmp_path / "run"
     build_decode_steps(run)
     timing, chain, facts = (tmp_path / f"{name}.json" for name in ("timing", "chain", "facts"))
-    told = {"us": {"step, sumsq, off": US}, "more_than": "step, sumsq, off", "more_us": {"step, store": US}}
+    base = "step, sumsq, off"
+    told = {"us": {base: US}, "more_than": base, "more_us": {"step, store": US}}
+    told["more_us_each"] = {"step, store, a launch": US}
     timing.write_text(json.dumps(told))
     chain.write_text(json.dumps({"layers": 62, "us": {"B3": US}}))
     files = ["--timing", str(timing), "--chain", str(chain), "--json", str(facts)]
@@ -39,7 +41,8 @@ def test_it_has_what_the_run_and_the_benches_say(
     assert any(row.startswith("| sliding |") and "%" in row for row in rows)
     assert "| step, sumsq, off | 7,202.2 | 7,195.0 to 7,220.0 | 20 |" in rows
     assert "| step, store, more than step, sumsq, off | 7,202.2 | 7,195.0 to 7,220.0 | 20 |" in rows
-    assert "| B3 | 7,202.2 | 7,195.0 to 7,220.0 | 20 |" in rows
+    assert "| the same, step, store, a launch | 7,202.2 | 7,195.0 to 7,220.0 | 20 |" in rows
+    assert "| chain with programmatic launch, verify pass (B3) | 7,202.2 | 7,195.0 to 7,220.0 | 20 |" in rows
     kept = json.loads(facts.read_text())
     assert {row["rank"] for row in kept["stops"]["sliding"]} == {0, 1}
     assert kept["timing"] == told
@@ -56,4 +59,5 @@ def test_what_was_not_measured_is_left_out(
     out = capsys.readouterr().out
     assert "stop5" in out
     assert "B3" not in out
+    assert "sumsq" not in out
     assert "loopback" not in out
