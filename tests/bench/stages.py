@@ -29,6 +29,7 @@ class Stage:
         needs: names of stages without which it makes no sense.
         to: file in the results' folder that gets its standard output; None: the log.
         good: exit codes of a command that did its work.
+        folder: where it is started.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Stage:
     needs: tuple[str, ...] = ()
     to: str | None = None
     good: tuple[int, ...] = (0,)
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Stages:
                     stderr=log,
                     stdin=subprocess.DEVNULL,
                     env=dict(self.environment),
+                    cwd=stage.folder,
                     start_new_session=True,
                 )
             except OSError as error:

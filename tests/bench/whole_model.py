@@ -49,60 +49,48 @@ class Wanted:
 
 
 def stages_of(wanted: Wanted) -> list[Stage]:
-    """All stages, those that tell most first."""
-    out, sumsq, gather = wanted.out, str(wanted.work / "sumsq"), str(wanted.work / "gather")
-    timing, chain, small = str(out / "timing.json"), str(out / "chain.json"), str(wanted.work / "small")
-    settings = ["--layers", str(wanted.layers)]
+    """All stages, those that tell most first. Runs are named without the folder that they are made in."""
+    out, work = wanted.out, wanted.work
+    timing, chain = str(out / "timing.json"), str(out / "chain.json")
+    settings = ["--layers", str(wanted.layers), "--rounds", str(wanted.rounds)]
     recorded = ["--steps", str(wanted.steps), *wanted.model_options]
-    few = [
-        "--steps",
-        str(SMALL_STEPS),
-        "--layers",
-        str(min(SMALL_LAYERS, wanted.layers)),
-        "--guesses",
-        "none",
-    ]
-    bench = [*settings, "--guesses", wanted.guesses, "--rounds", str(wanted.rounds), "--json", timing]
-    table = [sumsq, "--timing", timing, "--chain", chain, "--json", str(out / "article.json")]
+    bench = ["tests.bench.whole_steps_bench", *settings, "--guesses", wanted.guesses, "--json", timing]
+    table = ["sumsq", "--timing", timing, "--chain", chain, "--json", str(out / "article.json")]
+
+    def of_gpus(name: str, command: list[str], limit_s: float) -> Stage:
+        return Stage(name, command, limit_s, ("gpus",), folder=work)
+
+    # A recording that ran out of time is one as far as it goes.
+    def page(name: str, command: list[str], limit_s: float, to: str) -> Stage:
+        return Stage(name, command, limit_s, ("gpus",), to, READABLE, work)
+
     return [
         Stage("gpus", module("tests.bench.peer_gpus", "--processes", str(wanted.processes)), 30),
-        Stage("timing", torchrun(wanted, "tests.bench.whole_steps_bench", *bench), 150, ("gpus",)),
-        Stage("record sumsq", record(wanted, sumsq, *recorded), 150, ("gpus",)),
-        Stage("record gather", record(wanted, gather, *recorded, "--stop4", "gather"), 150, ("gpus",)),
-        Stage(
-            "chain",
-            module("tests.bench.layer_bench", *settings, "--rounds", str(wanted.rounds), "--json", chain),
-            90,
-        ),
-        # A recording that ran out of time is one as far as it goes.
-        Stage("article", module("tests.bench.article_table", *table), 120, ("gpus",), "article.md"),
-        Stage("info", musetrace("info", sumsq), 30, ("gpus",), "info.txt", READABLE),
-        Stage("small", record(wanted, small, *few), 90, ("gpus",)),
-        Stage("check", musetrace("check", small), 30, ("small",)),
-        Stage(
-            "pack",
-            ["tar", "-C", str(wanted.work), "-czf", str(out / "small.tar.gz"), *journals(wanted)],
-            60,
-            ("small",),
-        ),
-        Stage(
-            "probe",
-            musetrace("probe", "--device", "cuda", "--only", "peer", "--json"),
-            60,
-            ("gpus",),
-            "peer.json",
-        ),
-        # The first of these makes the sums that the index keeps, which takes longest.
-        Stage("report", musetrace("report", sumsq), 120, ("gpus",), "report.txt", READABLE),
-        Stage(
+        of_gpus("timing", torchrun(wanted, *bench), 150),
+        of_gpus("record sumsq", record(wanted, "sumsq", *recorded), 150),
+        of_gpus("record gather", record(wanted, "gather", *recorded, "--stop4", "gather"), 150),
+        of_gpus("chain", module("tests.bench.layer_bench", *settings, "--json", chain), 90),
+        page("article", module("tests.bench.article_table", *table), 120, "article.md"),
+        page("info", musetrace("info", "sumsq"), 30, "info.txt"),
+        of_gpus("small", record(wanted, "small", *small_options(wanted)), 90),
+        Stage("check", musetrace("check", "small"), 30, ("small",), folder=work),
+        Stage("pack", ["tar", "-czf", str(out / "small.tar.gz"), *journals()], 60, ("small",), folder=work),
+        page("probe", musetrace("probe", "--device", "cuda", "--only", "peer", "--json"), 60, "peer.json"),
+        # Makes the sums that the index keeps, which take longest; compare makes those of the second run.
+        page("report", musetrace("report", "sumsq"), 120, "report.txt"),
+        page(
             "compare",
-            musetrace("compare", sumsq, gather, "--md", str(out / "compare.md")),
+            musetrace("compare", "sumsq", "gather", "--md", str(out / "compare.md")),
             200,
-            ("gpus",),
             "compare.txt",
-            READABLE,
         ),
     ]
+
+
+def small_options(wanted: Wanted) -> list[str]:
+    """Of the recording that is kept."""
+    layers = min(SMALL_LAYERS, wanted.layers)
+    return ["--steps", str(SMALL_STEPS), "--layers", str(layers), "--guesses", "none"]
 
 
 def module(name: str, *words: str) -> list[str]:
@@ -127,7 +115,7 @@ def record(wanted: Wanted, run: str, *words: str) -> list[str]:
     return torchrun(wanted, "musetrace", "record", "-o", run, *model, *words)
 
 
-def journals(wanted: Wanted) -> list[str]:
+def journals() -> list[str]:
     """Of the small recording: all that a run needs, the rest is made of them."""
     return [f"small/rank-{rank:04d}.mtj" for rank in range(TP)]
 
@@ -164,7 +152,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="whole-model-") as folder:
         wanted = wanted_of(args, Path(folder))
         chosen = None if args.only is None else args.only.split(",")
-        environment = os.environ | {"OMP_NUM_THREADS": "4", "GLOO_SOCKET_IFNAME": "lo"}
+        # Commands run in the temporary folder.
+        paths = filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH")))
+        own = {"OMP_NUM_THREADS": "4", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(paths)}
+        environment = os.environ | own
         stages = Stages(wanted.out, args.minutes * 60, environment)
         for stage in stages_of(wanted):
             if chosen is None or stage.name in chosen:

@@ -21,13 +21,16 @@ def python(code: str) -> list[str]:
 
 def test_one_that_fails_does_not_keep_the_others_from_running(tmp_path: Path) -> None:
     stages = Stages(tmp_path, 60)
-    assert stages.run(Stage("good", python("print('figures')"), 20, to="good.txt"))
+    there = tmp_path / "there"
+    there.mkdir()
+    figures = python("import os; print(os.path.basename(os.getcwd()))")
+    assert stages.run(Stage("good", figures, 20, to="good.txt", folder=there))
     assert not stages.run(Stage("bad", python("raise SystemExit('no | GPU')"), 20, ("good",)))
     assert not stages.run(Stage("behind", python("open('made', 'w')"), 20, ("good", "bad")))
     assert stages.run(Stage("three", python("raise SystemExit(3)"), 20, good=(0, 3)))
     assert not stages.run(Stage("absent", [str(tmp_path / "no program")], 20))
     assert [one.state for one in stages.outcomes] == [OK, FAILED, SKIPPED, OK, FAILED]
-    assert (tmp_path / "good.txt").read_text() == "figures\n"
+    assert (tmp_path / "good.txt").read_text() == "there\n"
     table = stages.markdown().splitlines()
     assert len(table) == 2 + 5
     assert "exit code 1: no / GPU" in table[3]
