@@ -170,6 +170,8 @@ def timing_lines(timing: Row | None) -> Iterator[str]:
     """What ``whole_steps_bench`` measured."""
     if timing is None:
         return
+    yield f"Residual stream finite and the same bits on all ranks: {timing['one_stream']}."
+    yield ""
     yield "| replayed in turn, longest process | us | 95 % | n |"
     yield "|---|---|---|---|"
     for name, us in timing["us"].items():

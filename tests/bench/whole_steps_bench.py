@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,12 @@ class Side:
         return float(begin.elapsed_time(end)) * 1000
 
 
+def streams_of(device: PeerDevice) -> list[str]:
+    """A hash of the residual stream of each rank held here; empty for one that is not finite."""
+    streams = [device.residual(rank) for rank in range(device.ranks)]
+    return [sha256(one.tobytes()).hexdigest() if np.isfinite(one).all() else "" for one in streams]
+
+
 def graphs_of(sides: dict[str, Side]) -> dict[str, tuple[Side, int]]:
     """Those of both ways by name, neighbours beside each other."""
     graphs = {}
@@ -192,6 +199,7 @@ def show(told: dict[str, Any]) -> None:
         f"{told['processes']} x {told['gpu']}, TP {TP}, {told['layers']} of {CONFIG.num_hidden_layers} "
         f"layers, context {CONTEXT}, {told['launches']} launches a step"
     )
+    print(f"one residual stream, the same bits on all ranks, finite: {told['one_stream']}")
     for name, us in told["us"].items():
         print(f"{name:24} {us['median']:9.1f} us [{us['low']:.1f} {us['high']:.1f}] n {us['count']}")
     print(f"more than {told['more_than']}:")
@@ -211,8 +219,13 @@ def run(place: ProcessPlace, layers: int, guesses: str, rounds: int) -> dict[str
     sides = {stop4: Side(place, stop4, layers, draft, weights) for stop4 in STOP4}
     times = measure(graphs_of(sides), rounds)
     group = ProcessGroup(place)
-    told = [json.loads(text) for text in group.exchange_any(json.dumps(times).encode())]
+    streams = {stop4: streams_of(side.device) for stop4, side in sides.items()}
+    told = [json.loads(text) for text in group.exchange_any(json.dumps([times, streams]).encode())]
+    of_all = {stop4: {one for _, of_process in told for one in of_process[stop4]} for stop4 in sides}
     facts = {
+        "one_stream": {
+            stop4: len(of_stop4) == 1 and "" not in of_stop4 for stop4, of_stop4 in of_all.items()
+        },
         "gpu": torch.cuda.get_device_name(),
         "processes": place.processes,
         "layers": layers,
@@ -221,7 +234,7 @@ def run(place: ProcessPlace, layers: int, guesses: str, rounds: int) -> dict[str
     }
     for side in sides.values():
         side.device.close()
-    return document(told, facts)
+    return document([of_process for of_process, _ in told], facts)
 
 
 def main() -> None:
@@ -243,6 +256,9 @@ def main() -> None:
         print(f"{time.monotonic() - begin:.1f} s")
         if args.json:
             Path(args.json).write_text(json.dumps(told, indent=1), encoding="utf-8")
+        for stop4, same in told["one_stream"].items():
+            if not same:
+                raise SystemExit(f"{stop4}: the ranks' residual streams differ, or are not finite")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,12 @@ def test_it_has_what_the_run_and_the_benches_say(
     build_decode_steps(run)
     timing, chain, facts = (tmp_path / f"{name}.json" for name in ("timing", "chain", "facts"))
     base = "step, sumsq, off"
-    told = {"us": {base: US}, "more_than": base, "more_us": {"step, store": US}}
+    told = {
+        "us": {base: US},
+        "more_than": base,
+        "more_us": {"step, store": US},
+        "one_stream": {"sumsq": True},
+    }
     told["more_us_each"] = {"step, store, a launch": US}
     timing.write_text(json.dumps(told))
     chain.write_text(json.dumps({"layers": 62, "us": {"B3": US}}))
