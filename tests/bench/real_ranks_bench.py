@@ -107,7 +107,7 @@ def open_device(place: ProcessPlace, config: MuseConfig, case: Case, stop4: str)
 
 
 class KeptWeights(RandomRanks):
-    """Random and the same for all ranks, in memory of each rank's own, which the devices of a case share."""
+    """Random, made once: the devices of a case share them."""
 
     layer = cache(RandomRanks.layer)
     head = cache(RandomRanks.head)
