@@ -36,7 +36,7 @@ class FilePeerClock:
             raise RuntimeError("mapping the flags of another GPU's clock: no peer access")
         self._flags.setdefault(handle, flags_of(handle.decode()))
 
-    def clear(self) -> None:
+    def clear(self, patience_ns: int = 0) -> None:
         self._flags[self.handle][:] = 0
 
     def answer(self, handle: bytes, budget_ns: int) -> int:

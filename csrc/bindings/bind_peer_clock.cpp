@@ -55,7 +55,8 @@ void bind_peer_clock(py::module_& module) {
             "handle", [](const PeerClock& clock) { return py::bytes(clock.handle()); },
             "For another process of this host, 64 bytes")
         .def("reach", &PeerClock::reach, py::arg("handle"), "Maps the memory of another process's end")
-        .def("clear", &PeerClock::clear, "Empties the flags; before the other end asks")
+        .def("clear", &PeerClock::clear, py::arg("patience_ns") = probe::kMostPatienceNs,
+             "Empties the flags, before the other end asks; waits so long for other work of the GPU")
         .def("answer", &answer, py::arg("handle"), py::arg("budget_ns"), py::arg("ahead_ns") = 0,
              "Answers an end that asks; returns the number of rounds. ahead_ns: added to the own clock")
         .def("ask", &ask, py::arg("handle"), py::arg("budget_ns"), py::arg("ahead_ns") = 0,

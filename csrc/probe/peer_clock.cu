@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -14,8 +15,9 @@ namespace {
 using megakernel::check;
 
 constexpr std::size_t kTimesBytes = sizeof(std::uint64_t) * 3 * kPeerClockRounds;
-// What a copy or a launch may take on top of a kernel's budget, on a GPU that has other work.
-constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+
+// For the GPU's other work, beside a kernel of this budget.
+std::uint64_t patience_of(std::uint64_t budget_ns) { return std::min(kMostPatienceNs, 4 * budget_ns); }
 
 // Both GPUs see these stores and loads in the order of each flag, which is all that is needed.
 __device__ __forceinline__ std::uint64_t load(const std::uint64_t* flag) {
@@ -150,11 +152,13 @@ PeerClockFlags* PeerClock::mapped(const std::string& handle) {
     return mapped_[handle] = static_cast<PeerClockFlags*>(memory);
 }
 
-void PeerClock::clear() {
+void PeerClock::clear(std::uint64_t patience_ns) {
     const OnGpu here(gpu_);
-    if (stuck_) throw std::runtime_error("an earlier exchange of clocks has not ended on this GPU");
+    if (stuck_ && cudaEventQuery(ended_) == cudaErrorNotReady) {
+        throw std::runtime_error("an earlier exchange of clocks has not ended on this GPU");
+    }
     check(cudaMemsetAsync(flags_, 0, 2 * sizeof(PeerClockFlags), stream_), "clearing the flags of a clock");
-    wait_for_stream(0);
+    wait_for_stream(std::min(patience_ns, kMostPatienceNs));
 }
 
 std::uint32_t PeerClock::answer(const std::string& handle, std::uint64_t budget_ns, std::int64_t ahead_ns) {
@@ -168,7 +172,7 @@ std::vector<PeerClock::Round> PeerClock::ask(const std::string& handle, std::uin
                                              std::int64_t ahead_ns) {
     const OnGpu here(gpu_);
     const PeerClockEnd end{flags(0), mapped(handle), times_, rounds_, ahead_ns, true};
-    clear();
+    clear(patience_of(budget_ns));
     run(&end, 1, budget_ns);
     return times_of(rounds_done(budget_ns));
 }
@@ -177,7 +181,7 @@ std::vector<PeerClock::Round> PeerClock::ask_itself(std::uint64_t budget_ns, std
     const OnGpu here(gpu_);
     const PeerClockEnd ends[2]{{flags(0), flags(1), times_, rounds_, 0, true},
                                {flags(1), flags(0), nullptr, rounds_ + 1, ahead_ns, false}};
-    clear();
+    clear(patience_of(budget_ns));
     run(ends, 2, budget_ns);
     return times_of(rounds_done(budget_ns));
 }
@@ -191,9 +195,9 @@ void PeerClock::run(const PeerClockEnd* ends, std::uint32_t count, std::uint64_t
 }
 
 // Polls, so that a GPU whose other work never ends keeps nobody here.
-void PeerClock::wait_for_stream(std::uint64_t budget_ns) {
+void PeerClock::wait_for_stream(std::uint64_t longest_ns) {
     check(cudaEventRecord(ended_, stream_), "recording an event");
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(budget_ns + kPatienceNs);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(longest_ns);
     cudaError_t state = cudaEventQuery(ended_);
     while (state == cudaErrorNotReady && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -206,9 +210,9 @@ void PeerClock::wait_for_stream(std::uint64_t budget_ns) {
 
 std::uint32_t PeerClock::rounds_done(std::uint64_t budget_ns) {
     std::uint32_t rounds = 0;
-    wait_for_stream(budget_ns);
+    wait_for_stream(budget_ns + patience_of(budget_ns));
     check(cudaMemcpyAsync(&rounds, rounds_, sizeof rounds, cudaMemcpyDeviceToHost, stream_), "copying counts");
-    wait_for_stream(0);
+    wait_for_stream(kMostPatienceNs);
     return rounds;
 }
 
@@ -216,7 +220,7 @@ std::vector<PeerClock::Round> PeerClock::times_of(std::uint32_t rounds) {
     std::vector<Round> times(rounds);
     check(cudaMemcpyAsync(times.data(), times_, rounds * sizeof(Round), cudaMemcpyDeviceToHost, stream_),
           "copying times");
-    wait_for_stream(0);
+    wait_for_stream(kMostPatienceNs);
     return times;
 }
 

@@ -13,6 +13,8 @@
 namespace musetrace::probe {
 
 inline constexpr std::uint32_t kPeerClockRounds = 1024;
+// What a copy or a launch may take on a GPU that has other work, on top of a kernel's budget, at most.
+inline constexpr std::uint64_t kMostPatienceNs = 2'000'000'000;
 
 // What the other end writes. A flag is a time, and its own signal: 0 until it is there. Every round has flags of its
 // own; they are used again once `clear` has emptied them, which the host does while no end runs.
@@ -46,9 +48,10 @@ class PeerClock {
     std::string handle() const;
     // Maps the memory of an end in another process of this host, once.
     void reach(const std::string& handle);
-    // Empties the flags, before the other end may ask.
-    void clear();
-    // Both return after all rounds, or `budget_ns` after the kernel began. Any thread.
+    // Empties the flags, before the other end may ask; other work of the GPU may hold it up so long.
+    void clear(std::uint64_t patience_ns);
+    // Both return after all rounds, or `budget_ns` after the kernel began, and wait four times that for a busy GPU.
+    // Any thread.
     std::uint32_t answer(const std::string& handle, std::uint64_t budget_ns, std::int64_t ahead_ns);
     std::vector<Round> ask(const std::string& handle, std::uint64_t budget_ns, std::int64_t ahead_ns);
     // Both ends here, as two blocks; the one that answers is ahead.
@@ -58,7 +61,7 @@ class PeerClock {
     PeerClockFlags* flags(std::uint32_t which) const { return flags_ + which; }
     PeerClockFlags* mapped(const std::string& handle);
     void run(const PeerClockEnd* ends, std::uint32_t count, std::uint64_t budget_ns);
-    void wait_for_stream(std::uint64_t budget_ns);
+    void wait_for_stream(std::uint64_t longest_ns);
     std::uint32_t rounds_done(std::uint64_t budget_ns);
     std::vector<Round> times_of(std::uint32_t rounds);
 

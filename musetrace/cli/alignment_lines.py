@@ -59,6 +59,8 @@ def alignment_lines(run: RunLike, screen: Screen) -> list[str]:
         Column("aligned by", [_method(row, screen) for row in rows], left=True),
         Column("offset, us", [us(row["offset_ns"], 3) for row in rows]),
         Column(f"{screen.plus_minus} us", [_error(row) for row in rows]),
+        Column("compared", [_times(row) for row in rows]),
+        Column("residual, us", [us(row["residual_ns"], 3) for row in rows]),
         Column("drift, ppb", [_drift(row, screen) for row in rows]),
     ]
     title = f"clocks: times of a rank plus its offset are those of rank {rows[0]['rank']}'s clock"
@@ -75,6 +77,10 @@ def _method(row: Row, screen: Screen) -> str:
 
 def _error(row: Row) -> str:
     return "not aligned" if row["error_ns"] is None else us(row["error_ns"], 3)
+
+
+def _times(row: Row) -> str:
+    return f"{row['comparisons']} x" if row["comparisons"] else NOTHING
 
 
 def _drift(row: Row, screen: Screen) -> str:

@@ -62,6 +62,7 @@ class Engine:
         self.steps = opened.steps
         self._has_draft = False
         self._recording: Recording | None = None
+        self._recorder: Recorder | None = None
         self._ran = False
 
     def attach(self, recorder: Recorder, position: int | None = None) -> None:
@@ -80,7 +81,7 @@ class Engine:
             return
         source = replace(self.stamp_source(recorder.stamps), job_bytes=self._job_bytes(position))
         self._passes.prepare(recorder.stamps)
-        self._recording = Recording(recorder.attach(source), recorder.stamps)
+        self._recording, self._recorder = Recording(recorder.attach(source), recorder.stamps), recorder
 
     def stamp_source(self, stamps: str) -> StampSource:
         """What a recorder must know of this engine when its stamps are kept so."""
@@ -112,7 +113,7 @@ class Engine:
 
     def detach(self) -> None:
         """Run without a recorder from now on."""
-        self._recording = None
+        self._recording = self._recorder = None
 
     def verify(
         self, ids: npt.NDArray[np.int64], position: int, step: int | None = None
@@ -215,8 +216,11 @@ class Engine:
     def wait_for_room(self) -> None:
         """Between steps: hold back until the recorder can take a whole step, or for 10 s.
 
-        Without it a step that comes too early loses launches, which are counted.
+        Without it a step that comes too early loses launches, which are counted. Processes that share the
+        model compare the clocks of their GPUs here, every few seconds.
         """
+        if self._recorder is not None:
+            self._recorder.compare_clocks(when_due=True)
         if self._recording is not None:
             launches = len(self._passes.plan if self.steps is None else self.steps.plan)
             self._recording.collector.wait_free(launches, _ROOM_TIMEOUT_S)

@@ -63,13 +63,20 @@ class WaitReported:
 
 
 @dataclass(frozen=True)
+class ClockRead:
+    """An anchor, read while it was recorded."""
+
+    anchor: Clock
+
+
+@dataclass(frozen=True)
 class Stop:
     """Nothing follows."""
 
     reason: str
 
 
-Item = SubmittedLaunch | KernelLaunch | KernelSnapshot | StepDone | WaitReported | Stop
+Item = SubmittedLaunch | KernelLaunch | KernelSnapshot | StepDone | WaitReported | ClockRead | Stop
 
 
 class Drain:
@@ -109,6 +116,10 @@ class Drain:
     def start(self) -> None:
         """Start the thread. Raises RuntimeError when there can be no more threads."""
         self._thread.start()
+
+    def read_clock(self) -> Clock:
+        """Device and host clock now; from any thread."""
+        return read_anchor(self._source)
 
     def put(self, item: Item) -> None:
         """Queue an item; never blocks."""
@@ -159,6 +170,9 @@ class Drain:
                 journal.step(item.data)
         elif isinstance(item, WaitReported):
             self._journal_of(item.data).report(item.data)
+        elif isinstance(item, ClockRead):
+            for journal in self.journals:
+                journal.clock(item.anchor)
         failures = [journal.failure for journal in self.journals if journal.failure]
         if failures:
             self.fail(failures[0])

@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
 from queue import Empty, SimpleQueue
@@ -93,14 +93,19 @@ class Meeting:
         """Add to a counter, and return it. Raises MeetingLostError."""
         return int(self._ask(lambda: self._store.add(self._prefix + key, more)))
 
-    def wait_for(self, keys: Sequence[str], timeout_s: float) -> Word | None:
+    def wait_for(
+        self, keys: Sequence[str], timeout_s: float, between_looks: Iterable[float] | None = None
+    ) -> Word | None:
         """The word under the first of some keys that is there; None after the timeout.
+
+        Args:
+            between_looks: how long to sleep, as of :func:`pauses`.
 
         Raises:
             MeetingLostError: the store cannot be asked.
         """
         deadline = time.monotonic() + timeout_s
-        for pause_s in pauses():
+        for pause_s in between_looks or pauses():
             for key in keys:
                 if (word := self.heard(key)) is not None:
                     return word
@@ -142,14 +147,14 @@ class Meeting:
                 answers.put(error)
 
 
-def pauses() -> itertools.chain[float]:
+def pauses(first_s: float = _FIRST_PAUSE_S, longest_s: float = _LONGEST_PAUSE_S) -> itertools.chain[float]:
     """How long to sleep between looks, longer and longer, for ever."""
     growing = []
-    pause_s = _FIRST_PAUSE_S
-    while pause_s < _LONGEST_PAUSE_S:
+    pause_s = first_s
+    while pause_s < longest_s:
         growing.append(pause_s)
         pause_s *= 1.5
-    return itertools.chain(growing, itertools.repeat(_LONGEST_PAUSE_S))
+    return itertools.chain(growing, itertools.repeat(longest_s))
 
 
 def open_meeting(environment: Mapping[str, str], timeout_s: float) -> Meeting | None:

@@ -25,11 +25,15 @@ class PeerClock(Protocol):
     def reach(self, handle: bytes) -> None:
         """Map the memory of another end; one that is mapped already stays so."""
 
-    def clear(self) -> None:
-        """Empty the own flags, before the other end may ask."""
+    def clear(self, patience_ns: int) -> None:
+        """Empty the own flags, before the other end may ask; the GPU's other work may hold it up so long."""
 
     def answer(self, handle: bytes, budget_ns: int) -> int:
-        """Answer the other end with the time of the own clock, round by round; returns how many rounds."""
+        """Answer the other end with the time of the own clock, round by round; returns how many rounds.
+
+        This and :meth:`ask` take the budget once they run on the GPU, and wait four budgets (2 s at most) for
+        that.
+        """
 
     def ask(self, handle: bytes, budget_ns: int) -> Rounds:
         """Ask the other end. Returns uint64[n, 3] in ns: asked, answered (the other's clock), answer seen."""

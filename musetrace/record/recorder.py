@@ -16,7 +16,7 @@ from musetrace.errors import MusetraceError, RecordError
 from musetrace.job_table import JobTable
 from musetrace.record import registry
 from musetrace.record.collector import Collector, LiveCollector, OffCollector
-from musetrace.record.drain import Drain, Stop
+from musetrace.record.drain import ClockRead, Drain, Stop
 from musetrace.record.kernel_attachment import check_buffers, kernel_table, open_kernel_device
 from musetrace.record.kernel_drain import KernelDrain
 from musetrace.record.kernel_recording import KernelRecording
@@ -250,6 +250,33 @@ class Recorder:
         finally:
             if kernels is not None and step is not None:
                 kernels.end_step(step, stream, recorded.made)
+
+    def compare_clocks(self, *, when_due: bool = False) -> bool:
+        """Between steps, in all processes that record the run: compare the GPUs' clocks once more.
+
+        They are compared at the start and at the end by themselves; a comparison in between shows how evenly
+        they run, and makes the times of different ranks fit better. Every process calls this equally often,
+        at a place where no launch of it waits for another process. It takes some ms, and all go on at one
+        time. A process that is late or whose GPU is busy holds the others up for a second at most, and three
+        times in a row end it. In a process that is alone nothing is compared.
+
+        Args:
+            when_due: compare only where some seconds of steps are over, for a call after each step.
+
+        Returns:
+            Whether the clocks were compared now.
+        """
+        drain, output = self._drain, self._output
+        if not self.active or self._stopping or drain is None or output is None:
+            return False
+        try:
+            compared = output.clocks_between(when_due=when_due)
+            if compared is not None and compared.peer is not None:
+                drain.put(ClockRead(compared.onto(drain.read_clock())))
+        except Exception as error:
+            drain.fail(f"{type(error).__name__}: {error}")
+            return False
+        return compared is not None
 
     def close(self, reason: str = "closed") -> RecordingResult:
         """End the recording, write its totals and index it. Idempotent, from any thread."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from musetrace.record.clock_comparison import Compared
 from musetrace.record.output import OutputFolder
 from musetrace.record.peer_clock import PeerClock
 from musetrace.store.frame import RECORDING_ID_BYTES
@@ -49,6 +50,12 @@ class RunOutput(Protocol):
     def compare_clocks(self, open_peer: Callable[[], PeerClock] | None, tick_ns: int) -> None:
         """Compare the device's clock with other processes', who all do so now; they wait for each other."""
 
+    def clocks_between(self, *, when_due: bool) -> Compared | None:
+        """Compare them again between two steps, in all processes alike: now, or when some seconds are over.
+
+        None where nothing was compared.
+        """
+
     def begun(self, anchor: Clock) -> Clock:
         """The journals are open. Returns the first anchor, with what came out of the comparison."""
 
@@ -85,6 +92,10 @@ class SoloRun:
 
     def compare_clocks(self, open_peer: Callable[[], PeerClock] | None, tick_ns: int) -> None:
         """There are no others."""
+
+    def clocks_between(self, *, when_due: bool) -> Compared | None:
+        """There are no others."""
+        return None
 
     def begun(self, anchor: Clock) -> Clock:
         """The anchor as it is: there is one clock."""

@@ -137,6 +137,13 @@ class SharedRun:
         self._clocks = ClockComparison(self._meeting, open_peer, tick_ns)
         self._compared = self._clocks.first()
 
+    def clocks_between(self, *, when_due: bool) -> Compared | None:
+        """See :class:`RunOutput`."""
+        clocks = self._clocks
+        if clocks is None or self._hurried or (when_due and not clocks.moments.step()):
+            return None
+        return clocks.between()
+
     def begun(self, anchor: Clock) -> Clock:
         """Tell the others."""
         self._meeting.tell(f"came/{self._place.process}", boot_id=boot_id())

@@ -63,9 +63,10 @@ def alignments(ranks: Sequence[RankClock]) -> dict[int, dict[str, Any]]:
     ``clock``: the first rank with the same clock. ``method``: ``same_clock`` (as the first rank),
     ``peer_ping_pong``, ``host_anchors``, ``unix_time`` or ``unknown``. ``offset_ns``: to add to a time of the
     rank, at the start. ``error_ns``: what no time of the recording is further off; None: not aligned.
-    ``measured_at_ns`` and ``offsets_ns``: one or two measurements, by the rank's clock; in between the offset
-    changes evenly, by ``drift_ppb`` give or take ``drift_error_ppb`` (None when measured once). ``note``: why
-    it is no better.
+    ``measured_at_ns`` and ``offsets_ns``: the measurements, one or more, by the rank's clock; from one to the
+    next the offset changes evenly, in all by ``drift_ppb`` give or take ``drift_error_ppb`` (None when
+    measured once). ``residual_ns``: how far a measurement lies off the line between its neighbours at most;
+    it is part of ``error_ns``; None for fewer than three. ``note``: why it is no better.
     """
     groups: dict[tuple[Any, ...], list[RankClock]] = {}
     for rank in sorted(ranks, key=lambda one: one.rank):
@@ -106,8 +107,7 @@ class _SharedClock:
         if not ways:
             return self._by_unix_time(axis)
         error_ns, method, line = min(ways, key=lambda way: way[0])
-        note = self._peer_failure() if method == HOST_ANCHORS else ""
-        return self._told(method, line, error_ns, note=note)
+        return self._told(method, line, error_ns, note=self._peer_failure())
 
     def _by_peer(self, axis: _SharedClock) -> OffsetLine | None:
         if self.to_root is None or axis.is_root:
@@ -150,6 +150,7 @@ class _SharedClock:
             "error_ns": error_ns,
             "drift_ppb": line.drift_ppb,
             "drift_error_ppb": line.drift_error_ppb,
+            "residual_ns": line.residual_ns,
             "measured_at_ns": [point.at_ns for point in line.points],
             "offsets_ns": [point.offset_ns for point in line.points],
             "note": note or None,

@@ -20,7 +20,10 @@ from musetrace.store.rank_index import TABLES, RankIndex, index_journal, table_p
 from musetrace.store.whole_file import write_atomically
 
 MANIFEST = "manifest.json"
-INDEX_VERSION = "1.0"
+INDEX_VERSION = "1.1"
+# What this code reads too, where the journals that it was made from are gone. Until 1.0 clocks were compared
+# at the start and at the end alone.
+_OLDER_VERSIONS = ("1.0",)
 PROBE_KEY = "probe"
 _CRC_KEY = "crc32"
 _TEMPORARY = ".index-"
@@ -86,14 +89,17 @@ def fresh_manifest(folder: Path) -> dict[str, Any] | None:
         manifest = decode_json(
             (folder / MANIFEST).read_bytes()[: limits.MAX_MANIFEST_BYTES], limits.MAX_MANIFEST_BYTES
         )
-        if manifest.pop(_CRC_KEY) != crc_of(manifest) or manifest["index_version"] != INDEX_VERSION:
+        if manifest.pop(_CRC_KEY) != crc_of(manifest):
             return None
         sizes = {folder / entry["file"]: entry["bytes"] for entry in manifest["ranks"]}
         index_sizes = {folder / name: size for name, size in manifest["tables"].items()}
         if any(path.stat().st_size != size for path, size in index_sizes.items()):
             return None
         journals = journal_paths(folder)
+        version = manifest["index_version"]
         # Without journals the index is all there is.
+        if version != INDEX_VERSION and (journals or version not in _OLDER_VERSIONS):
+            return None
         if journals and (
             not _describes(journals, sizes, manifest, status.st_mtime_ns)
             or manifest.get(PROBE_KEY) != read_kept(folder)

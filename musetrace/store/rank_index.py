@@ -28,6 +28,8 @@ _MAX_REPORTS = 100
 _MAX_REASONS = 100
 _MAX_STEPS_WITH_LOSSES = 1000
 _OTHER_REASONS = "other_reasons"
+# Of one journal, which may have been recorded for days: beyond, every second one goes.
+_MOST_ANCHORS = 4096
 
 
 def table_path(folder: Path, table: str, rank: int) -> Path:
@@ -152,7 +154,8 @@ class _Indexer:
             self._take_loss(record)
         elif isinstance(record, Clock):
             self._index.anchors.append(record)
-            del self._index.anchors[1:-1]
+            if len(self._index.anchors) > _MOST_ANCHORS:
+                del self._index.anchors[1:-1:2]
         elif isinstance(record, Report):
             self._index.reports = [*self._index.reports, record.data][:_MAX_REPORTS]
         elif isinstance(record, Meta):

@@ -33,7 +33,19 @@ GPUS = torch.cuda.device_count()
 BUDGET_NS = 1_000_000_000
 SHORT_NS = 200_000_000
 TICK_NS = 32
-STEPS = 5
+# Enough for a comparison between them.
+STEPS = 12
+# A kernel that leaves no SM room for another block, as a megakernel does.
+FILL_BYTES, FILL_NS = 227 * 1024, 1_500_000_000
+FILL = """
+extern "C" __global__ void __launch_bounds__(1024) fill(int longest_ns) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while ((int)(now - begin) < longest_ns);
+}
+"""
 # Then the process ends, whatever it waits for.
 LONGEST_S = 60
 
@@ -98,6 +110,48 @@ def recorded_kernels() -> Outcome:
     return alignment(FOLDER / "kernels", recorder)
 
 
+def compared_between() -> Outcome:
+    """For 8 s, every 0.4 s; how long the program waits each time, and how far apart it goes on."""
+    took_ms, went_on_ns = [], []
+    with musetrace.record(FOLDER / "between") as recorder:
+        recorder.attach(small_table(), 4, name="gemm", device="cuda")
+        with recorder.step():
+            pass
+        for _ in range(20):
+            time.sleep(0.4)
+            dist.barrier()
+            begin = time.perf_counter()
+            assert recorder.compare_clocks()
+            went_on_ns.append(time.monotonic_ns())
+            took_ms.append(round(1000 * (time.perf_counter() - begin), 2))
+    others: list[list[int]] = [[]] * PROCESSES
+    dist.all_gather_object(others, went_on_ns)
+    apart_us = [round(abs(one - other) / 1000, 1) for one, other in zip(*others, strict=True)]
+    return {"took_ms": took_ms, "apart_us": apart_us} | alignment(FOLDER / "between", recorder)
+
+
+def a_busy_gpu() -> Outcome:
+    """Process 1's GPU has a kernel on all SMs when the clocks are compared; later it is idle again."""
+    fill = torch.cuda._compile_kernel(FILL, "fill")  # type: ignore[attr-defined]
+    fill.set_shared_memory_config(FILL_BYTES)
+    with musetrace.record(FOLDER / "busy") as recorder:
+        recorder.attach(small_table(), 4, name="gemm", device="cuda")
+        with recorder.step():
+            pass
+        torch.cuda.synchronize()
+        dist.barrier()
+        if PROCESS == 1:
+            sms = torch.cuda.get_device_properties(PROCESS % GPUS).multi_processor_count
+            fill((sms, 1, 1), (1024, 1, 1), [FILL_NS], shared_mem=FILL_BYTES)
+        begin = time.perf_counter()
+        recorder.compare_clocks()
+        busy_s = time.perf_counter() - begin
+        torch.cuda.synchronize()
+        dist.barrier()
+        compared = [recorder.compare_clocks() for _ in range(2)]
+    return {"busy_s": busy_s, "compared": compared} | alignment(FOLDER / "busy", recorder)
+
+
 def recorded_model() -> Outcome:
     """Decode steps of a model whose ranks are the processes'."""
     engine = Engine("mini", device="cuda", tp=PROCESSES)
@@ -128,7 +182,7 @@ def main() -> None:
     signal.alarm(LONGEST_S)
     torch.cuda.set_device(PROCESS % GPUS)
     dist.init_process_group("gloo")
-    on_two = [exchange, recorded_kernels, recorded_model]
+    on_two = [exchange, recorded_kernels, compared_between, a_busy_gpu, recorded_model]
     scenarios: list[Callable[[], Outcome]] = on_two if GPUS >= PROCESSES else [recorded_kernels]
     for scenario in scenarios:
         outcome: Outcome = {"scenario": scenario.__name__}

@@ -56,7 +56,7 @@ def test_a_damaged_manifest_is_made_again(tmp_path: Path, damage: str) -> None:
         "flip": good.replace('"no_end": 1', '"no_end": 0'),
         "cut": good[:100],
         "text": "[]",
-        "older version": good.replace('"index_version": "1.0"', '"index_version": "0.9"'),
+        "older version": good.replace('"index_version": "1.1"', '"index_version": "0.9"'),
         "gone": "",
     }[damage]
     assert changed != good

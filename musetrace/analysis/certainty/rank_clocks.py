@@ -19,7 +19,7 @@ from musetrace.analysis.spans.selection import Counted
 
 Ints = npt.NDArray[np.int64]
 
-SAME_CLOCK = "same_clock"
+SAME_CLOCK, _UNKNOWN = "same_clock", "unknown"
 
 _FIELDS = [
     ("rank", pa.uint32()),
@@ -27,6 +27,8 @@ _FIELDS = [
     ("method", pa.string()),
     ("offset_ns", pa.int64()),
     ("error_ns", pa.int64()),
+    ("comparisons", pa.uint32()),
+    ("residual_ns", pa.int64()),
     ("drift_ppb", pa.float64()),
     ("drift_error_ppb", pa.float64()),
     ("note", pa.string()),
@@ -38,7 +40,7 @@ class RankTimes:
     """How the times of a rank come onto the axis.
 
     Ranks of the same ``clock`` were stamped by one clock. ``error_ns`` is what an aligned time is off at
-    most, against the axis; None: not aligned. The offset changes evenly between the measurements.
+    most, against the axis; None: not aligned. The offset changes evenly from measurement to measurement.
     """
 
     clock: int
@@ -48,14 +50,14 @@ class RankTimes:
 
     def aligned(self, times_ns: Ints) -> Ints:
         """Times of the rank, int64[n] in ns, on the axis."""
-        first_ns = self.offsets_ns[0]
-        if len(self.offsets_ns) == 1 or self.offsets_ns[1] == first_ns:
-            return times_ns + first_ns
-        begin_ns, end_ns = self.measured_at_ns
+        if len(set(self.offsets_ns)) == 1:
+            return times_ns + self.offsets_ns[0]
+        at_ns, offsets_ns = (np.array(of, dtype=np.int64) for of in (self.measured_at_ns, self.offsets_ns))
+        piece = np.clip(np.searchsorted(at_ns, times_ns, side="right") - 1, 0, len(at_ns) - 2)
         # The change is small, so its float is exact to far less than a ns.
-        share = np.clip((times_ns - begin_ns) / (end_ns - begin_ns), 0.0, 1.0)
-        change = np.floor(share * (self.offsets_ns[1] - first_ns)).astype(np.int64)
-        return times_ns + first_ns + change
+        share = np.clip((times_ns - at_ns[piece]) / np.diff(at_ns)[piece], 0.0, 1.0)
+        change = np.floor(share * np.diff(offsets_ns)[piece]).astype(np.int64)
+        return times_ns + offsets_ns[piece] + change
 
     def error_to(self, other: RankTimes) -> int | None:
         """What the difference of aligned times of two ranks is off at most; None: unknown.
@@ -102,18 +104,27 @@ def clocks(run: RunLike) -> pa.Table:
 
     ``clock`` is the first rank with the same clock. ``method``: ``same_clock`` (as the first rank's),
     ``peer_ping_pong``, ``host_anchors``, ``unix_time``, ``unknown``. ``offset_ns`` is to be added to the
-    rank's times, at the start of the recording; it changes by ``drift_ppb``, give or take ``drift_error_ppb``
-    (null when it was measured once). ``error_ns`` is what no aligned time of the rank is further off; null:
-    not aligned, nothing that compares it with other clocks is told. ``note`` says why it is no better.
+    rank's times, at the start of the recording; it was measured at ``comparisons`` times and follows them,
+    changing by ``drift_ppb`` from the first to the last, give or take ``drift_error_ppb`` (null when it was
+    measured once). ``error_ns`` is what no aligned time of the rank is further off; null: not aligned,
+    nothing that compares it with other clocks is told. Part of it is ``residual_ns``, how far a measurement
+    lies off the line between its neighbours at most (null for fewer than three). ``note`` says why it is no
+    better.
 
-    Meaning: how far a time of one rank can be set against one of another. It lies when a clock was set or did
-    not run evenly between start and end of the recording.
+    Meaning: how far a time of one rank can be set against one of another. It lies when a clock ran less
+    evenly between two measurements than across them; with two of them, when it did not run evenly at all.
     """
     rows = [
-        {name: told.get(name) for name, _ in _FIELDS} | {"rank": rank, "clock": told.get("clock", 0)}
+        {name: told.get(name) for name, _ in _FIELDS}
+        | {"rank": rank, "clock": told.get("clock", 0), "comparisons": _comparisons(told)}
         for rank, told in _told(run).items()
     ]
     return answer(run, _FIELDS, rows, Counted())
+
+
+def _comparisons(told: Mapping[str, Any]) -> int:
+    compared = told.get("method") not in (SAME_CLOCK, _UNKNOWN)
+    return len(told.get("measured_at_ns", ())) if compared else 0
 
 
 def _told(run: RunLike) -> dict[int, Mapping[str, Any]]:
