@@ -31,9 +31,16 @@ WHY = "mapping the flags of another GPU's clock: no peer access"
 
 
 def build_run_of_two_clocks(
-    folder: Path, of_rank_2: dict[str, Any], host: str = "here", peer_at_end: bool = False
+    folder: Path,
+    of_rank_2: dict[str, Any],
+    host: str = "here",
+    peer_at_end: bool = False,
+    peer_between: dict[str, Any] | None = None,
 ) -> Path:
-    """Ranks 0 and 1 of one process, rank 2 of another; its first anchor says more, and its last if asked."""
+    """Ranks 0 and 1 of one process, rank 2 of another; its first anchor says more, and its last if asked.
+
+    Its clock may be compared between its launches, too.
+    """
     table = JobTable.built_in()
     for rank, launches in launches_from_text(TEXT, table, 1).items():
         ahead_ns = AHEAD_NS if rank == 2 else 0
@@ -46,7 +53,10 @@ def build_run_of_two_clocks(
         anchor = {"host_monotonic_ns": 5_000, "unix_ns": 5_000, "error_ns": 2_000}
         more = of_rank_2 if rank == 2 else {}
         builder.json(ChunkType.CLOCK, {"device_ns": 5_000 + ahead_ns, **anchor, **more})
-        for launch in launches:
+        for number, launch in enumerate(launches):
+            if number and rank == 2 and peer_between is not None:
+                at_ns = peer_between["at_ns"]
+                builder.json(ChunkType.CLOCK, {"device_ns": at_ns, **anchor, "peer": peer_between})
             builder.launch(launch)
         builder.step(0, 1, 2)
         last = {"peer": {**PEER, "at_ns": 1_045_000}} if more and peer_at_end else {}

@@ -8,8 +8,10 @@ from collections.abc import Callable
 # A short recording has a comparison in its middle, too.
 FIRST_STEPS = 8
 EVERY_S = 2.0
-# Steps may become faster; a plan that waits for many times what was seen could wait for ever.
-_MOST_GROWTH = 8
+# Steps may become faster, and a plan of many times what was seen could wait for ever. With four times and
+# less, a drift that changes evenly leaves less between two comparisons (h^2 / 4 of an interval h) than the
+# comparison before shows beside the line through its neighbours (h times the interval before).
+_MOST_GROWTH = 4
 
 
 class ClockMoments:

@@ -188,11 +188,14 @@ def aligned(run: FakeRun, rank: int, time_ns: int) -> int:
     told = run.alignment.get(rank)
     if told is None:
         return time_ns
-    (begin, *end), (first, *last) = told["measured_at_ns"], told["offsets_ns"]
-    if not end:
-        return time_ns + int(first)
-    share = Fraction(min(max(time_ns, begin), end[0]) - begin, end[0] - begin)
-    return time_ns + int(first) + (share * (last[0] - first)).__floor__()
+    measured = list(zip(told["measured_at_ns"], told["offsets_ns"], strict=True))
+    if time_ns <= measured[0][0]:
+        return time_ns + int(measured[0][1])
+    for (begin, first), (end, last) in zip(measured, measured[1:], strict=False):
+        if time_ns < end:
+            share = Fraction(time_ns - begin, end - begin)
+            return time_ns + int(first) + (share * (last - first)).__floor__()
+    return time_ns + int(measured[-1][1])
 
 
 def clocks_apart(run: FakeRun, one: int, other: int) -> int:

@@ -60,7 +60,7 @@ def spans(draw: st.DrawFn, of: list[Launch], blocks: int) -> list[Span]:
 
 @st.composite
 def alignments(draw: st.DrawFn, ranks: tuple[int, ...]) -> dict[int, dict[str, Any]]:
-    """Clocks that some ranks share, measured once or twice, or not aligned."""
+    """Clocks that some ranks share, measured once, twice or three times, or not aligned."""
     clocks = {clock: draw(alignment(clock)) for clock in ranks}
     return {rank: clocks[draw(st.sampled_from([one for one in ranks if one <= rank]))] for rank in ranks}
 
@@ -69,18 +69,19 @@ def alignments(draw: st.DrawFn, ranks: tuple[int, ...]) -> dict[int, dict[str, A
 def alignment(draw: st.DrawFn, clock: int) -> dict[str, Any]:
     """How one clock stands to the axis.
 
-    Measured twice with a power of two in between, so that an offset in between has no rounding that can
-    differ; no clock runs backwards, so the offset falls by no more than the time that passes.
+    Measured with a power of two in between, so that an offset in between has no rounding that can differ; no
+    clock runs backwards, so the offset falls by no more than the time that passes.
     """
-    apart, first = draw(st.sampled_from([1, 2048, 8192])), draw(st.integers(-12, 12))
-    offsets = [first, draw(st.integers(max(first - apart, -12), 12))]
-    measured = draw(st.sampled_from([1, 2]))
+    apart, offsets = draw(st.sampled_from([1, 2048, 8192])), [draw(st.integers(-12, 12))]
+    for _ in range(2):
+        offsets.append(draw(st.integers(max(offsets[-1] - apart, -12), 12)))
+    measured = draw(st.sampled_from([1, 2, 3]))
     return {
         "clock": clock,
         "method": "host_anchors",
         "offset_ns": 0,
         "error_ns": draw(st.sampled_from([0, 1, 5, 5, 30, None])),
-        "measured_at_ns": [BASE_NS, BASE_NS + apart][:measured],
+        "measured_at_ns": [BASE_NS, BASE_NS + apart, BASE_NS + 2 * apart][:measured],
         "offsets_ns": offsets[:measured],
     }
 

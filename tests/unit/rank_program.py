@@ -92,6 +92,34 @@ def clocks_of_their_own() -> Outcome:
     return record("skewed", device=device)
 
 
+def clocks_that_run_unevenly() -> Outcome:
+    """As above, and process 1's clock is 200 us ahead for some time in the middle; four comparisons there."""
+    bump_ns = [0]
+
+    def clock_of_device() -> int:
+        return time.monotonic_ns() + PROCESS * 1_000_000_000 + bump_ns[0]
+
+    def read_clock() -> int:
+        time.sleep(0.004)
+        return clock_of_device()
+
+    end = FilePeerClock(clock_of_device, broken=PROCESS == 2)
+    device = HostDevice(clock_name="skewed", read_clock=read_clock, peer_clock=lambda: end)
+    compared = []
+    with musetrace.record(FOLDER / "uneven", stamps="store") as recorder:
+        assert not recorder.compare_clocks()  # nothing is recorded yet
+        steps(recorder, device, first=0)
+        for number in range(4):
+            # Longer than a comparison can take: 200 us in so long are no clock that was set.
+            time.sleep(0.3)
+            bump_ns[0] = 200_000 * PROCESS * (number in (1, 2))
+            compared.append(recorder.compare_clocks())
+        due = sum(recorder.compare_clocks(when_due=True) for _ in range(100))
+        steps_of_their_own = recorder._drain.journals[0].steps if recorder._drain else 0
+    result = recorder.close()
+    return {"verdict": result.verdict, "compared": compared, "due": due, "steps": steps_of_their_own}
+
+
 def kernels_of_their_own() -> Outcome:
     """Rank 0 launches behind the others, as at the end of a pipeline: they do not wait for it."""
     kernel = HostKernel(small_table(), 2, "store")
@@ -166,6 +194,7 @@ SCENARIOS: tuple[Callable[[], Outcome], ...] = (
     the_folder_exists,
     the_folder_is_replaced,
     clocks_of_their_own,
+    clocks_that_run_unevenly,
     kernels_of_their_own,
     unequal_ranks,
     another_folder,

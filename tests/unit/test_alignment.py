@@ -23,7 +23,7 @@ from musetrace.errors import DeviceError
 from musetrace.record.host_clock import host_clock
 from musetrace.record.peer_clock import offset_of
 from musetrace.store.alignment import RankClock, alignments
-from musetrace.store.offset_line import OffsetLine, OffsetPoint, line_through
+from musetrace.store.offset_line import MOST_POINTS, OffsetLine, OffsetPoint, line_through
 from musetrace.store.payloads import Clock, PayloadError, PeerOffset, encode_json, parse_clock
 
 SECOND = 1_000_000_000
@@ -214,6 +214,9 @@ def test_why_two_clocks_were_not_compared_is_kept() -> None:
     anchors = (Clock(0, 0, 1, 20, peer_failure=why),)
     told = alignments([RankClock(0, meta(0), anchors[:1]), RankClock(1, meta(1), anchors)])[1]
     assert (told["method"], told["note"]) == ("host_anchors", why)
+    some = (*peers((0, 5, 1)), Clock(9, 9, 1, 20, PeerOffset(9, 5, 1), "1 of 2 comparisons failed: busy"))
+    told = alignments([RankClock(0, meta(0), ()), RankClock(1, meta(1), some)])[1]
+    assert (told["method"], told["note"]) == ("peer_ping_pong", "1 of 2 comparisons failed: busy")
 
 
 def test_a_clock_chunk_says_what_is_known_and_old_ones_say_less() -> None:
@@ -273,6 +276,105 @@ def test_the_offset_is_that_of_the_round_that_came_back_soonest() -> None:
 def test_rounds_that_no_offset_fits_are_refused(rounds: list[list[int]], line: str) -> None:
     with pytest.raises(DeviceError, match=line):
         offset_of(np.array(rounds, dtype=np.uint64).reshape(-1, 3), 32)
+
+
+@dataclass(frozen=True)
+class BentClock(TrueClock):
+    """A clock whose speed changes evenly: beside a straight line by ``bend_ns`` after ``over_ns``."""
+
+    bend_ns: int = 0
+    over_ns: int = 1
+
+    def exact(self, at: Fraction) -> Fraction:
+        return super().exact(at) + self.bend_ns * (at / self.over_ns) ** 2
+
+
+@st.composite
+def followed(draw: st.DrawFn) -> tuple[BentClock, TrueClock, list[Fraction], list[Fraction]]:
+    """A clock that does not run evenly, rank 0's, when they are compared, and times in between.
+
+    No interval is more than four times the one before it or behind it.
+    """
+    lengths = [draw(st.integers(SECOND // 10, SECOND))]
+    for _ in range(draw(st.integers(1, 6))):
+        least, most = -(-lengths[-1] // 4), min(4 * lengths[-1], 10 * SECOND)
+        lengths.append(draw(st.integers(least, most)))
+    moments = [Fraction(sum(lengths[:number])) for number in range(len(lengths) + 1)]
+    root, ppb = draw(clocks), draw(st.integers(-50_000, 50_000))
+    bend_ns = draw(st.integers(-sum(lengths) // 10_000, sum(lengths) // 10_000))
+    mine = BentClock(root.start_ns + 777, ppb, 32, bend_ns, int(moments[-1]))
+    shares = draw(st.lists(st.fractions(0, 1, max_denominator=10**4), min_size=1, max_size=5))
+    return mine, root, moments, [share * moments[-1] for share in shares]
+
+
+@given(followed(), st.lists(st.tuples(waits, waits), min_size=1, max_size=3))
+def test_a_clock_that_does_not_run_evenly_is_followed_within_the_error(
+    case: tuple[BentClock, TrueClock, list[Fraction], list[Fraction]], rounds: list[tuple[int, int]]
+) -> None:
+    mine, root, moments, times = case
+    peers = [ping_pong(mine, root, at, rounds) for at in moments]
+    anchors = tuple(
+        Clock(one.at_ns, HOST.read(at), 1, 10_000_000, peer=one)
+        for one, at in zip(peers, moments, strict=True)
+    )
+    ranks = [RankClock(0, meta(0), ()), RankClock(1, meta(1), anchors, peers[0].at_ns, peers[-1].at_ns)]
+    told = alignments(ranks)[1]
+    assert (told["method"], len(told["offsets_ns"])) == ("peer_ping_pong", len(moments))
+    between = [
+        abs(
+            at.offset_ns
+            - Fraction(
+                before.offset_ns * (after.at_ns - at.at_ns) + after.offset_ns * (at.at_ns - before.at_ns),
+                after.at_ns - before.at_ns,
+            )
+        )
+        for before, at, after in zip(peers, peers[1:], peers[2:], strict=False)
+    ]
+    assert abs(told["residual_ns"] - max(between)) <= 1
+    assert told["error_ns"] >= told["residual_ns"] + max(one.error_ns for one in peers)
+    for at in times:
+        if peers[0].at_ns <= mine.read(at) <= peers[-1].at_ns:
+            check(told, mine, root, at)
+
+
+def test_a_line_of_many_measurements_keeps_some_and_what_the_others_add() -> None:
+    """Every third lies 100 ns beside a straight line."""
+    points = [OffsetPoint(SECOND * n, 20 * n + 100 * (n % 3 == 1), 40) for n in range(3 * MOST_POINTS + 1)]
+    line = line_through(points)
+    assert line is not None
+    assert (line.points[0], line.points[-1]) == (points[0], points[-1])
+    assert MOST_POINTS // 2 < len(line.points) <= MOST_POINTS
+    assert set(line.points) <= set(points)
+    for point in points:
+        assert abs(point.offset_ns - line.offset_ns(point.at_ns)) + point.error_ns <= line.error_ns(
+            point.at_ns
+        )
+    assert line.residual_ns is not None
+    assert 100 <= line.residual_ns <= 200
+
+
+def test_two_clocks_known_against_a_third_are_related_along_both_bends() -> None:
+    ranks = [
+        RankClock(1, meta(1), peers((0, 0, 5), (1_000_000, 100, 5), (2_000_000, 0, 5))),
+        RankClock(2, meta(2), peers((0, 50, 7), (500_000, 50, 7), (2_000_000, 350, 7))),
+    ]
+    told = alignments(ranks)[2]
+    times = RankTimes(0, told["error_ns"], tuple(told["measured_at_ns"]), tuple(told["offsets_ns"]))
+    # Rank 2's clock to rank 0's, and back to rank 1's: as each line says, in exact numbers.
+    for at_ns in (0, 250_000, 500_000, 1_000_000, 1_250_000, 2_000_000):
+        to_root = 50 if at_ns <= 500_000 else 50 + Fraction(300 * (at_ns - 500_000), 1_500_000)
+        other = at_ns + to_root
+        back = 100 - abs(Fraction(100 * (other - 1_000_000), 1_000_000))
+        expected = to_root - back
+        aligned = int(times.aligned(np.array([at_ns], dtype=np.int64))[0]) - at_ns
+        assert abs(aligned - expected) <= told["error_ns"] - 12
+        assert abs(aligned - expected) <= 5
+    # 100 ns of rank 1's, and 75 of rank 2's: 50 lies 75 below the line from 50 to 350.
+    assert told["residual_ns"] == 175
+
+
+def peers(*compared: tuple[int, int, int]) -> tuple[Clock, ...]:
+    return tuple(Clock(at, at, 1, 10**9, peer=PeerOffset(at, *of)) for at, *of in compared)
 
 
 def test_measurements_closer_than_their_errors_make_no_clock_run_backwards() -> None:

@@ -99,6 +99,34 @@ def test_clocks_of_processes_are_compared_over_peer_memory_or_by_the_hosts_clock
     ]
 
 
+def test_clocks_compared_between_steps_show_how_unevenly_they_run(outcomes: Outcomes) -> None:
+    told = outcomes.of["clocks_that_run_unevenly"]
+    assert {outcome["verdict"] for outcome in told} == {"complete"}
+    assert [outcome["compared"] for outcome in told] == [[True] * 4] * PROCESSES
+    # Whoever calls it after each step compares now and then, and all at the same steps.
+    assert 1 <= told[0]["due"] < 50
+    assert len({outcome["due"] for outcome in told}) == 1
+    run = open_run(outcomes.folder / "uneven")
+    first, second, third = (entry["alignment"] for entry in run.manifest["ranks"])
+    assert (first["method"], second["method"], third["method"]) == (
+        "same_clock",
+        "peer_ping_pong",
+        "host_anchors",
+    )
+    assert len(second["offsets_ns"]) == 2 + 4 + told[0]["due"]
+    for number, offset_ns in enumerate(second["offsets_ns"]):
+        truth_ns = -1_000_000_000 - 200_000 * (number in (2, 3))
+        assert abs(offset_ns - truth_ns) <= second["error_ns"] - second["residual_ns"]
+    # Between two comparisons the clock jumped; the line runs through its middle.
+    assert second["residual_ns"] >= 50_000
+    assert second["error_ns"] > second["residual_ns"]
+    assert second["note"] is None
+    assert third["residual_ns"] is None
+    assert third["note"] == "mapping the flags of another GPU's clock: no peer access"
+    # The anchors of start and end are told, whatever lies between them.
+    assert [len(entry["anchors"]) for entry in run.manifest["ranks"]] == [2, 2, 2]
+
+
 def test_kernels_of_processes_go_into_one_run_and_none_waits_for_rank_0s_first_launch(
     outcomes: Outcomes,
 ) -> None:

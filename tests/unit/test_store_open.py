@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import musetrace.store.run as run_module
+from musetrace.analysis import clocks
 from musetrace.errors import AnalysisError, NotARunError, TraceFileError
 from musetrace.store import open_run
-from musetrace.store.index import MANIFEST, index_run
+from musetrace.store.index import MANIFEST, _text_of, index_run
 from tests.builders import (
     SMALL_RUN_TEXT,
     JournalBuilder,
@@ -64,6 +67,31 @@ def test_a_damaged_manifest_is_made_again(tmp_path: Path, damage: str) -> None:
     os.utime(path, ns=(later, later))
     assert open_run(folder).losses["no_end"] == 1
     assert path.read_text() == good
+
+
+@pytest.mark.parametrize(("version", "is_read"), [("1.0", True), ("0.9", False), ("1.2", False)])
+def test_an_index_of_another_version_is_read_where_its_journals_are_gone_and_it_says_as_much(
+    tmp_path: Path, version: str, is_read: bool
+) -> None:
+    folder = build_run_from_text(tmp_path / "r", SMALL_RUN_TEXT, small_table(), blocks=2)
+    index_run(folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["index_version"] = version
+    for entry in manifest["ranks"]:
+        del entry["alignment"]["residual_ns"]
+    del manifest["crc32"]
+    (folder / MANIFEST).write_text(_text_of(manifest))
+    # With its journals it is made again; they may say more.
+    assert open_run(shutil.copytree(folder, tmp_path / "whole")).manifest["index_version"] == "1.1"
+    for journal in folder.glob("*.mtj"):
+        journal.unlink()
+    if is_read:
+        run = open_run(folder)
+        assert (run.manifest["index_version"], run.spans(0, 0).num_rows) == (version, 4)
+        assert clocks(run)["residual_ns"].to_pylist() == [None, None]
+    else:
+        with pytest.raises(NotARunError):
+            open_run(folder)
 
 
 @pytest.mark.parametrize("table", ["spans", "launches", "steps"])
