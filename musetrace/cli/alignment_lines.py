@@ -57,13 +57,16 @@ def alignment_lines(run: RunLike, screen: Screen) -> list[str]:
         Column("rank", [str(row["rank"]) for row in rows]),
         Column("clock of", [f"rank {row['clock']}" for row in rows], left=True),
         Column("aligned by", [_method(row, screen) for row in rows], left=True),
-        Column("offset, us", [us(row["offset_ns"], 3) for row in rows]),
-        Column(f"{screen.plus_minus} us", [_error(row) for row in rows]),
-        Column("compared", [_times(row) for row in rows]),
-        Column("residual, us", [us(row["residual_ns"], 3) for row in rows]),
+        Column("offset", [us(row["offset_ns"], 3) for row in rows]),
+        Column(screen.plus_minus, [_error(row) for row in rows]),
+        Column("n", [str(row["comparisons"]) if row["comparisons"] else NOTHING for row in rows]),
+        Column("residual", [us(row["residual_ns"], 3) for row in rows]),
         Column("drift, ppb", [_drift(row, screen) for row in rows]),
     ]
-    title = f"clocks: times of a rank plus its offset are those of rank {rows[0]['rank']}'s clock"
+    title = (
+        f"clocks, in us: times of a rank plus its offset are those of rank {rows[0]['rank']}'s clock, by n "
+        "comparisons"
+    )
     lines = [*wrap(title, screen.width, indent="  "), *table_lines(columns, screen.width)]
     for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
         of = _ranks([row["rank"] for row in rows if row["note"] == note])
@@ -77,10 +80,6 @@ def _method(row: Row, screen: Screen) -> str:
 
 def _error(row: Row) -> str:
     return "not aligned" if row["error_ns"] is None else us(row["error_ns"], 3)
-
-
-def _times(row: Row) -> str:
-    return f"{row['comparisons']} x" if row["comparisons"] else NOTHING
 
 
 def _drift(row: Row, screen: Screen) -> str:

@@ -1,8 +1,11 @@
-"""The stops between ranks: how long each rank waits there, how far apart blocks arrive, and ranks."""
+"""The stops between ranks: how long each rank waits there, how far apart blocks arrive, and ranks, and who is
+last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -12,6 +15,7 @@ from musetrace.figures.interval_rows import STRONG, Band, IntervalRow, interval_
 from musetrace.figures.wording import US, exact_ns, plus_minus
 
 MOST_RANKS = 16
+_PERCENT, _ROOM_PERCENT = 100.0, 4.0
 Row = Mapping[str, Any]
 Keys = Sequence[tuple[str, int]]
 
@@ -35,9 +39,21 @@ def lead_figure(table: pa.Table, keys: Keys, picked: str, error_ns: int, theme_n
     return interval_rows_figure(rows, title, theme_name, band=error_band(error_ns))
 
 
+def last_figure(table: pa.Table, keys: Keys, picked: str, theme_name: str) -> go.Figure:
+    """Of an answer of ``musetrace.analysis.stops``: in how many launches each rank was last, in percent.
+
+    From where it was for certain to where it may have been: it was tied.
+    """
+    rows = {(row["stop"], row["rank"]): row for row in table.to_pylist()}
+    found = [_last_row(rows.get(key), row) for key, row in zip(keys, _labelled(keys, picked), strict=True)]
+    title = "% of launches it was last; line: with ties"
+    figure = interval_rows_figure(found, title, theme_name)
+    return figure.update_xaxes(range=[-_ROOM_PERCENT, _PERCENT + _ROOM_PERCENT], zeroline=False, dtick=25)
+
+
 def error_band(error_ns: int) -> Band | None:
     """Within what the ranks' clocks are off against each other; None for one clock."""
-    return Band(0.0, error_ns / US, "not resolvable: clocks") if error_ns else None
+    return Band(0.0, error_ns / US, "within the error of the clocks") if error_ns else None
 
 
 def keys_of(*tables: pa.Table) -> list[tuple[str, int]]:
@@ -51,21 +67,42 @@ def keys_of(*tables: pa.Table) -> list[tuple[str, int]]:
 def stop_rows(table: pa.Table, name: str, count: str, keys: Keys, picked: str) -> list[IntervalRow]:
     """A row for each of ``keys``; those of the ``picked`` stop stand out."""
     rows = {(row["stop"], row["rank"]): row for row in table.to_pylist()}
+    kind = "wait" if name == "wait" else "send"
+    return [
+        _row(rows.get(key), name, count, empty)
+        for key, empty in zip(keys, _labelled(keys, picked, kind), strict=True)
+    ]
+
+
+def _labelled(keys: Keys, picked: str, kind: str = "send") -> list[IntervalRow]:
+    """The rows without their numbers."""
     several = len({rank for _, rank in keys}) > 1
     found, before = [], None
     for stop, rank in keys:
         opens, before = stop != before, stop
         label = f"{stop}  r{rank}" if several and opens else f"r{rank}" if several else stop
-        kind = STRONG if stop == picked else "wait" if name == "wait" else "send"
-        row = rows.get((stop, rank))
-        if row is None:
-            found.append(IntervalRow(label, None, None, None, (), kind, opens, note="none", key=stop))
-        else:
-            found.append(_row(row, name, count, label, kind, opens))
+        of_kind = STRONG if stop == picked else kind
+        found.append(IntervalRow(label, None, None, None, (), of_kind, opens, note="none", key=stop))
     return found
 
 
-def _row(row: Row, name: str, count: str, label: str, kind: str, opens: bool) -> IntervalRow:
+def _last_row(row: Row | None, empty: IntervalRow) -> IntervalRow:
+    if row is None:
+        return empty
+    if row["last_share"] is None:
+        return replace(empty, note="not known")
+    last, tied = _PERCENT * row["last_share"], _PERCENT * row["tied_share"]
+    hover = (
+        f"{row['stop']}, rank {row['rank']}",
+        f"last for certain in {last:.1f} % of {row['last_n']:,} launches",
+        f"tied in {tied:.1f} %",
+    )
+    return replace(empty, low=last, middle=last, high=last + tied, hover=hover)
+
+
+def _row(row: Row | None, name: str, count: str, empty: IntervalRow) -> IntervalRow:
+    if row is None:
+        return empty
     tenths: Sequence[int | None] = [row[f"{name}_p{percent}_ns"] for percent in (10, 50, 90)]
     low, middle, high = (None if value is None else value / US for value in tenths)
     times = "  ".join(f"p{p} {exact_ns(value)}" for p, value in zip((10, 50, 90), tenths, strict=True))
@@ -76,4 +113,4 @@ def _row(row: Row, name: str, count: str, label: str, kind: str, opens: bool) ->
         f"mean {exact_ns(row[f'{name}_mean_ns'])} ns {plus_minus(row[f'{name}_mean_uncertainty_ns'])}",
         f"n {row[count]:,}",
     )
-    return IntervalRow(label, low, middle, high, hover, kind, opens, note="not known", key=row["stop"])
+    return replace(empty, low=low, middle=middle, high=high, hover=hover, note="not known")

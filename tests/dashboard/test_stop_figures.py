@@ -14,7 +14,7 @@ from musetrace import analysis
 from musetrace.analysis.gaps.one_stop import EARLY, LEAD, arrival_histogram, block_arrivals
 from musetrace.figures.interval_rows import Band
 from musetrace.figures.one_stop import block_lasts_figure, block_means_figure, histogram_figure
-from musetrace.figures.stop_rows import keys_of, lead_figure, spread_figure, wait_figure
+from musetrace.figures.stop_rows import keys_of, last_figure, lead_figure, spread_figure, wait_figure
 from musetrace.figures.strips import Strip, strips_figure
 from musetrace.figures.theme import theme
 from musetrace.figures.wording import shown
@@ -57,13 +57,31 @@ def test_below_the_error_of_the_clocks_a_band_says_that_nothing_is_told(decode: 
         bands = [(one.x0, one.x1) for one in figure.layout.shapes if one.type == "rect"]
         assert bands == ([(0.0, 3.2)] if error_ns else [])
         assert [one.text for one in figure.layout.annotations] == (
-            ["not resolvable: clocks"] if error_ns else []
+            ["within the error of the clocks"] if error_ns else []
         )  # fmt: skip
         bins = arrival_histogram(decode, stop="stop1")
         figure = histogram_figure(bins, LEAD, "light", error_ns=error_ns)
         assert [(one.x0, one.x1) for one in figure.layout.shapes if one.type == "rect"] == bands
         assert not [one for one in histogram_figure(bins, EARLY, "light", error_ns=error_ns).layout.shapes
                     if one.type == "rect"]  # fmt: skip
+
+
+def test_how_often_a_rank_was_last_runs_from_what_is_certain_to_what_may_be() -> None:
+    rows = [
+        {"stop": "stop1", "rank": 0, "last_share": 0.25, "tied_share": 0.5, "last_n": 1_008},
+        {"stop": "stop1", "rank": 1, "last_share": 0.25, "tied_share": 0.5, "last_n": 1_008},
+        {"stop": "stop2", "rank": 0, "last_share": None, "tied_share": None, "last_n": 0},
+    ]
+    keys = [("stop1", 0), ("stop1", 1), ("stop2", 0), ("stop2", 1)]
+    figure = last_figure(pa.Table.from_pylist(rows), keys, "stop1", "light")
+    dots = trace(figure, "intervals")
+    assert (list(dots.x), list(dots.y)) == ([25.0, 25.0], [0, 1])
+    assert list(extents(figure).values()) == [(25.0, 75.0)] * 2
+    assert dots.customdata[0][0] == (
+        "stop1, rank 0<br>last for certain in 25.0 % of 1,008 launches<br>tied in 50.0 %"
+    )
+    assert list(trace(figure, "notes").text) == ["not known", "none"]
+    assert figure.layout.xaxis.range == (-4, 104)
 
 
 def heights(figure: Any, label: str) -> list[float]:

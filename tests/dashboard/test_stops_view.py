@@ -29,7 +29,7 @@ def said(figure: Any) -> str:
 
 
 def all_stops(run: Run, stop: str = "stop1", scope: Scope = EVERYTHING) -> tuple[Any, ...]:
-    """The three pictures, the note and the rows of the table."""
+    """The four pictures (waits, leads, who is last, spreads), the note and the rows of the table."""
     answers = or_sentence(lambda: ask(run, scope), str)
     return *draw_stops(run, answers, stop, "light"), *list_stops(run, answers)
 
@@ -85,7 +85,7 @@ def test_ranks_of_two_clocks_have_the_band_of_their_error(apart: Run) -> None:
     error_ns = analysis.alignment_error_ns(apart)
     assert error_ns is not None
     assert error_ns > 0
-    bands = [(one.x0, one.x1) for one in figures[2].layout.shapes if one.type == "rect"]
+    bands = [(one.x0, one.x1) for one in figures[1].layout.shapes if one.type == "rect"]
     assert bands == [(0.0, error_ns / 1000)]
     assert f"ranks aligned to \N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}{error_ns:,} ns" in note
     one_stop = draw_one_stop(apart, EVERYTHING, "stop1", "light")
@@ -102,6 +102,7 @@ def test_nothing_is_told_of_other_ranks_where_nothing_can_be(
         (gpu_slice, "one rank: it waits for no other"),
     ):
         *figures, _, table = all_stops(run)
+        assert words in said(figures[1])
         assert words in said(figures[2])
         assert words in said(draw_one_stop(run, EVERYTHING, "stop1", "light")[1])
         assert {row["lead_mean_ns"] for row in table} == {None}
@@ -169,7 +170,7 @@ def test_empty_and_unstamped_runs_and_scopes_that_are_not_there_are_sentences(
 ) -> None:
     for run, words in ((empty, "Nothing was stamped"), (unstamped, "stamps off")):
         *figures, _, table = all_stops(run)
-        assert all(words in said(figure) for figure in figures[:3])
+        assert all(words in said(figure) for figure in figures[:4])
         assert table == []
         assert "No block arrived" in said(draw_one_stop(run, EVERYTHING, "stop1", "light")[0])
     assert examples(empty, EVERYTHING, "stop1", 0) is None
@@ -177,5 +178,5 @@ def test_empty_and_unstamped_runs_and_scopes_that_are_not_there_are_sentences(
     assert "no step 99" in said(draw_one_stop(decode, Scope(step="99"), "stop1", "light")[0])
     assert "no step 99" in examples(decode, Scope(step="99"), "stop1", 0).children
     figures = all_stops(decode, scope=Scope(step="99"))
-    assert all("no step 99" in said(figure) for figure in figures[:3])
-    assert figures[3:] == ("", [])
+    assert all("no step 99" in said(figure) for figure in figures[:4])
+    assert figures[4:] == ("", [])

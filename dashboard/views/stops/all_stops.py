@@ -17,7 +17,14 @@ from musetrace.dashboard.scope import Scope
 from musetrace.dashboard.views.grid import Column
 from musetrace.dashboard.views.span_quality import nothing_stamped, observed_words, quality
 from musetrace.figures.blank import sentence_figure
-from musetrace.figures.stop_rows import MOST_RANKS, keys_of, lead_figure, spread_figure, wait_figure
+from musetrace.figures.stop_rows import (
+    MOST_RANKS,
+    keys_of,
+    last_figure,
+    lead_figure,
+    spread_figure,
+    wait_figure,
+)
 from musetrace.figures.wording import aligned_words
 
 GRID = "stops-grid"
@@ -48,22 +55,26 @@ def ask(run: RecordedRun, scope: Scope) -> Answers:
 
 
 def draw_stops(run: RecordedRun, answers: Answers, stop: str, theme_name: str) -> tuple[go.Figure, ...]:
-    """Three pictures of all stops: waits, how far blocks arrive apart, and ranks; one of them is picked."""
+    """Four pictures of all stops: waits, how far ranks arrive apart, who is last, and how far blocks do.
+
+    The rows of the picked one stand out.
+    """
 
     def draw() -> tuple[go.Figure, ...]:
         if isinstance(answers, str):
-            return (small_sentence(answers, theme_name),) * 3
+            return (small_sentence(answers, theme_name),) * 4
         waits, arrived = answers
         keys, error_ns = keys_of(waits, arrived), alignment_error_ns(run) or 0
         why = no_lead_sentence(run) or ("" if any(arrived["lead_n"].to_pylist()) else SEEN_NOWHERE)
-        leads = lead_figure(arrived, keys, stop, error_ns, theme_name)
+        nobody = small_sentence(why, theme_name)
         return (
             wait_figure(waits, keys, stop, theme_name),
+            nobody if why else lead_figure(arrived, keys, stop, error_ns, theme_name),
+            nobody if why else last_figure(waits, keys, stop, theme_name),
             spread_figure(arrived, keys, stop, theme_name),
-            small_sentence(why, theme_name) if why else leads,
         )
 
-    return or_sentence(draw, lambda sentence: (small_sentence(sentence, theme_name),) * 3)
+    return or_sentence(draw, lambda sentence: (small_sentence(sentence, theme_name),) * 4)
 
 
 def list_stops(run: RecordedRun, answers: Answers) -> tuple[str, list[dict[str, Any]]]:
@@ -94,24 +105,24 @@ def stops_note(run: RecordedRun, waits: pa.Table, arrived: pa.Table) -> str:
 
 _OFF = "\N{PLUS-MINUS SIGN}"
 STOP_COLUMNS = (
-    Column("stop", "stop", None, 150),
-    Column("rank", "rank", 0, 70),
-    Column("wait_p50_ns", "waits p50", 0, 104, "of the warps that wait for the ranks"),
-    Column("wait_p90_ns", "p90", 0, 80),
-    Column("wait_uncertainty_ns", f"{_OFF} ns", 0, 68),
-    Column("spread_p50_ns", "apart p50", 0, 106, "from the rank's first block to its last, of a launch"),
-    Column("spread_p90_ns", "p90", 0, 80),
+    Column("stop", "stop", None, 92),
+    Column("rank", "rank", 0, 66),
+    Column("wait_p50_ns", "waits p50", 0, 98, "of the warps that wait for the ranks"),
+    Column("wait_p90_ns", "p90", 0, 74),
     Column(
-        "early_mean_ns", "block early", 0, 116, "what skew between blocks costs a block: mean before the last"
-    ),
-    Column("early_mean_uncertainty_ns", f"{_OFF} ns", 0, 68),
-    Column(
-        "lead_mean_ns", "rank ahead", 0, 114, "what skew between ranks costs this rank: mean before the last"
+        "lead_mean_ns", "rank ahead", 0, 108, "what skew between ranks costs this rank: mean before the last"
     ),
     Column("lead_mean_uncertainty_ns", f"{_OFF} ns", 0, 68, "the error of the clocks' alignment is in it"),
-    Column("last", "rank last, %", 1, 118, "of launches seen on every rank it was last for certain"),
-    Column("tied", "tied, %", 1, 92, "it was one of several that the clock cannot tell apart"),
+    Column("last", "rank last, %", 1, 112, "of launches seen on every rank it was last for certain"),
+    Column("tied", "tied, %", 1, 84, "it was one of several that the clock cannot tell apart"),
+    Column("spread_p50_ns", "apart p50", 0, 104, "from the rank's first block to its last, of a launch"),
+    Column("spread_p90_ns", "p90", 0, 74),
+    Column(
+        "early_mean_ns", "block early", 0, 110, "what skew between blocks costs a block: mean before the last"
+    ),
+    Column("early_mean_uncertainty_ns", f"{_OFF} ns", 0, 68),
     Column("block", "last block", None, 128, "the block that was last most often, beyond clock and chance"),
+    Column("wait_uncertainty_ns", f"each {_OFF} ns", 0, 90, "of a wait and of a percentile"),
 )
 
 

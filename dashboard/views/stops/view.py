@@ -26,11 +26,12 @@ from musetrace.dashboard.views.stops.all_stops import (
 from musetrace.dashboard.views.stops.one_stop import draw_one_stop, examples, one_note
 from musetrace.dashboard.views.view import Page, View
 
-WAITS, SPREADS, LEADS = "stop-waits", "stop-spreads", "stop-leads"
+WAITS, LEADS, RANK_LASTS, SPREADS = "stop-waits", "stop-leads", "stop-rank-lasts", "stop-spreads"
 NOTE, FILES, TABLE = "stops-note", "stops-files", "stops-table"
 BY_RANK, OF_RANKS, MEANS, LASTS = "stop-by-rank", "stop-of-ranks", "stop-means", "stop-lasts"
 ONE_NOTE, ONE_FILES, EXAMPLES = "one-stop-note", "one-stop-files", "one-stop-examples"
 STOP, NONE = "stop", ""
+_ALL_STOPS = (WAITS, LEADS, RANK_LASTS, SPREADS)
 
 _SCOPE = [Input(ids.field("kind"), "value"), Input(ids.field("step"), "value")]
 _STOP = Input(ids.field(STOP), "value")
@@ -54,7 +55,7 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
             "Stops between ranks",
             scope_pickers(choices, scope, ("kind", "step")),
             [html.P(id=NOTE, className="note"), html.Span(id=FILES)],
-            html.Div([graph(WAITS, 200), graph(SPREADS, 200), graph(LEADS, 200)], className="panels"),
+            html.Div([graph(name, 200) for name in _ALL_STOPS], className="panels four"),
             html.Div(grid(GRID, (), selected=True), id=TABLE),
         ),
         section(
@@ -75,9 +76,7 @@ def register(app: Dash, runs: OpenRuns) -> None:
     _connect_one_stop(app, runs)
     app.callback(
         Output(ids.field(STOP), "value"),
-        Input(WAITS, "clickData"),
-        Input(SPREADS, "clickData"),
-        Input(LEADS, "clickData"),
+        *(Input(name, "clickData") for name in _ALL_STOPS),
         Input(GRID, "selectedRows"),
         State(ids.field(STOP), "options"),
         prevent_initial_call=True,
@@ -95,9 +94,7 @@ def _connect_all_stops(app: Dash, runs: OpenRuns) -> None:
         return or_sentence(lambda: runs.kept(ref, ("stops", scope), lambda run: ask(run, scope)), str)
 
     @app.callback(
-        Output(WAITS, "figure"),
-        Output(SPREADS, "figure"),
-        Output(LEADS, "figure"),
+        *(Output(name, "figure") for name in _ALL_STOPS),
         Input(ids.RUN, "data"),
         *_SCOPE,
         _STOP,
