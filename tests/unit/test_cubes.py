@@ -16,6 +16,7 @@ from hypothesis import given, settings
 
 from musetrace import analysis
 from musetrace.analysis.gaps.longest_pieces import LONGEST
+from musetrace.analysis.gaps.rank_leads import RANK_LEADS
 from musetrace.analysis.kept_sums.cubes import QUESTIONS, keep_cubes, states_by_kind
 from musetrace.analysis.kept_sums.op_lengths import OP_LENGTHS
 from musetrace.analysis.kept_sums.state import State
@@ -109,7 +110,7 @@ def test_numbers_of_each_step_are_the_same_from_kept_sums(run: FakeRun) -> None:
                     assert as_numbers(answer.states) == as_numbers(expected.states)
 
 
-SERIES = (STEP_SUMS, OP_LENGTHS, LONGEST)
+SERIES = (STEP_SUMS, OP_LENGTHS, LONGEST, RANK_LEADS)
 
 
 def as_numbers(states: dict[str, dict[int | None, State]]) -> dict[Any, Any]:

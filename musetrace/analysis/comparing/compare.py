@@ -33,6 +33,7 @@ from musetrace.analysis.comparing.saved_time import (
     idle_rows,
     saved_rows,
 )
+from musetrace.analysis.comparing.skew_series import SKEW_FIELDS, skew_rows
 from musetrace.analysis.comparing.step_series import Name, Series
 from musetrace.analysis.comparing.unlike import unlike
 from musetrace.analysis.spans.run_like import RunLike
@@ -49,7 +50,8 @@ class Comparison:
     ``times``: the step by each clock, and by kind of launch its length, the gap to the next, and busy and
     idle time of a block in it. ``ops``: by (kind of launch, op, kind of job), told differences first, by what
     they mean for the step. ``only``: ops of one run. ``busy``: busy time per block and launch of each op;
-    ``idle``: idle time per block and launch by cause; ``saved``: what became of saved time. ``outputs`` of
+    ``idle``: idle time per block and launch by cause; ``saved``: what became of saved time. ``skew``: by
+    (kind of launch, stop) how long a rank arrives before the last one, and who was last. ``outputs`` of
     the steps. ``warnings``: what is unlike in the runs, a sentence each. ``observed``: the share of what
     is compared that A and B recorded, at least (``certainty.observed``); None without spans.
     ``ranks`` and ``layer_kind``: what was compared, None for all kinds.
@@ -63,6 +65,7 @@ class Comparison:
     busy: pa.Table
     idle: pa.Table
     saved: pa.Table
+    skew: pa.Table
     outputs: Outputs
     warnings: tuple[str, ...]
     observed: tuple[float | None, float | None]
@@ -99,6 +102,7 @@ def compare(
         busy=_table(busy, BUSY_FIELDS),
         idle=_table(idle, IDLE_FIELDS),
         saved=_table(saved_rows(busy, idle, times), SAVED_FIELDS),
+        skew=_table(skew_rows(of_a.skew, of_b.skew, ranked, rule), SKEW_FIELDS),
         outputs=compare_outputs(a, b, ranks),
         warnings=(*unstamped, *unlike(a, b)),
         observed=(of_a.observed, of_b.observed),

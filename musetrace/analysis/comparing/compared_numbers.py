@@ -22,6 +22,7 @@ from musetrace.analysis.comparing.idle_series import BUSY, IDLE, IdleSeries, idl
 from musetrace.analysis.comparing.launch_series import GAP, HOST_LAUNCH, LAUNCH, STEP, launch_series
 from musetrace.analysis.comparing.op_series import op_series
 from musetrace.analysis.comparing.rank_difference import RANK_DIFFERENCE_FIELDS, rank_difference
+from musetrace.analysis.comparing.skew_series import SkewSeries, skew_series
 from musetrace.analysis.comparing.step_series import Name, RankSeries, Series, median
 from musetrace.analysis.spans.run_like import RunLike
 
@@ -53,6 +54,7 @@ class Numbers:
     ops: RankSeries
     busy: RankSeries
     idle: IdleSeries
+    skew: SkewSeries
     observed: float | None
 
     @classmethod
@@ -61,9 +63,9 @@ class Numbers:
         seen = Seen()
         times, ops = launch_series(run, ranks, layer_kind), op_series(run, ranks, layer_kind, seen)
         if not ops.names:
-            return cls(times, RankSeries(), RankSeries(), IdleSeries(), None)
+            return cls(times, RankSeries(), RankSeries(), IdleSeries(), SkewSeries(), None)
         busy, idle = busy_series(run, ranks, layer_kind), idle_series(run, ranks, layer_kind)
-        return cls(times, ops, busy, idle, seen.share)
+        return cls(times, ops, busy, idle, skew_series(run, ranks, layer_kind), seen.share)
 
 
 def family(a: Numbers, b: Numbers) -> int:

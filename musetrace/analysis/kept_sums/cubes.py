@@ -23,6 +23,7 @@ from musetrace.analysis.gaps.idle import IDLE
 from musetrace.analysis.gaps.idle_after import IDLE_AFTER
 from musetrace.analysis.gaps.idle_blocks import IDLE_BLOCKS
 from musetrace.analysis.gaps.longest_pieces import LONGEST
+from musetrace.analysis.gaps.rank_leads import RANK_LEADS
 from musetrace.analysis.gaps.stops import STOPS
 from musetrace.analysis.kept_sums.key_sums import KeySums
 from musetrace.analysis.kept_sums.op_lengths import OP_LENGTHS
@@ -51,6 +52,7 @@ QUESTIONS: tuple[Sums, ...] = (
     BLOCK_BUSY,
     STOPS,
     ARRIVALS,
+    RANK_LEADS,
     RING_AHEAD,
     IDLE,
     IDLE_AFTER,
@@ -271,12 +273,15 @@ def _spans_by_kind(run: RunLike, question: Sums, ranks: Collection[int], layer_k
         for one in mine:
             flagged, below = int(one.launch_flagged.sum()), int(one.launch_below_tick.sum())
             counted.add(one.rank, len(one.job), flagged, below)
-        for kind, of_kind in _by_kind(mine):
-            states = question.accumulate(run, of_kind)
+        for kind, of_kind in _by_kind(spans if question.all_ranks else mine):
+            pairs = zip(of_kind, question.accumulate(run, of_kind), strict=True)
+            states = {one.rank: state for one, state in pairs if one.rank in ranks}
+            if not states:
+                continue
             cells = running.setdefault(str(kind), {None: RunningState()})
-            cells[None].add(of_step(states))
-            for one, state in zip(of_kind, states, strict=True):
-                cells.setdefault(one.rank, RunningState()).add(of_step([state]))
+            cells[None].add(of_step(list(states.values())))
+            for rank, state in states.items():
+                cells.setdefault(rank, RunningState()).add(of_step([state]))
     states_of = {kind: {rank: one.state() for rank, one in cells.items()} for kind, cells in running.items()}
     return ByKind(states_of, total(counted.seen.values()))
 

@@ -11,7 +11,9 @@ from musetrace.analysis.comparing.idle_series import BUSY, IDLE
 from musetrace.cli.compare.blocks import block_rows
 from musetrace.cli.compare.limit import Limit
 from musetrace.cli.compare.sentences import (
+    SKEW_SENTENCE,
     count_sentence,
+    last_words,
     limit_sentence,
     observed_sentences,
     only_sentence,
@@ -44,6 +46,12 @@ def markdown(a: str, b: str, found: Comparison, limit: Limit | None) -> str:
     blocks.append("busy time by op and idle time by cause, means per block and launch" if parts else "")
     blocks.append(_table(parts, {"launch": "launch", "in": "a block in", "for": "for", **several}))
     blocks.append(_listed([saved_sentence(row) for row in found.saved.to_pylist()]))
+    skew = [
+        {**row, **{f"last_{run}": last_words(row, run) for run in "ab"}} for row in found.skew.to_pylist()
+    ]
+    blocks.append(plain_text(SKEW_SENTENCE) if skew else "")
+    titles = {"launch": "launch", "stop": "stop", "last_a": "last in A", "last_b": "last in B"}
+    blocks.append(_table(skew, titles))
     blocks.append(_listed([only_sentence(row) for row in found.only.to_pylist()]))
     blocks.append(plain_text(rule_sentence(found)))
     return "\n\n".join(filter(None, blocks)) + "\n"

@@ -13,7 +13,9 @@ from musetrace.analysis.comparing.launch_series import LAUNCH, STEP
 from musetrace.cli.compare.blocks import block_rows
 from musetrace.cli.compare.limit import Limit
 from musetrace.cli.compare.sentences import (
+    SKEW_SENTENCE,
     count_sentence,
+    last_words,
     limit_sentence,
     observed_sentences,
     outputs_sentence,
@@ -59,7 +61,9 @@ def page(
     for warning in found.warnings:
         lines += labelled("warning", screen.shown(warning), screen)
     lines += _time_lines(found, screen) + _op_lines(found, screen, every) + _block_lines(found, screen, every)
-    lines += _saved_lines(found, screen) + _only_lines(found.only.to_pylist(), screen)
+    lines += (
+        _saved_lines(found, screen) + _skew_lines(found, screen) + _only_lines(found.only.to_pylist(), screen)
+    )
     if limit is not None:
         lines += ["", *wrap(screen.shown(limit_sentence(found, limit)), screen.width, indent="  ")]
     return [*lines, "", *wrap(rule_sentence(found), screen.width, indent="  ")]
@@ -132,6 +136,17 @@ def _saved_lines(found: Comparison, screen: Screen) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def _skew_lines(found: Comparison, screen: Screen) -> list[str]:
+    """How far apart ranks arrive at stops, and who is last: of several ranks that can be compared."""
+    rows = found.skew.to_pylist()
+    if not rows:
+        return []
+    names = _names(rows, {"launch": "launch", "stop": "stop"}, screen)
+    more = [Column(f"last in {run.upper()}", [last_words(row, run) for row in rows]) for run in "ab"]
+    lines = ["", *wrap(SKEW_SENTENCE, screen.width, indent="  ")]
+    return [*lines, *difference_lines(rows, names, screen, most_on=True, more=more)]
+
+
 def _names(rows: Rows, titles: dict[str, str], screen: Screen) -> list[Column]:
     return [
         Column(title, [screen.shown(row[name]) for row in rows], left=True, widest=16)
@@ -144,9 +159,18 @@ def _decimals(rows: Rows) -> int:
 
 
 def difference_lines(
-    rows: Rows, names: Sequence[Column], screen: Screen, *, most_on: bool = False, decimals: int | None = None
+    rows: Rows,
+    names: Sequence[Column],
+    screen: Screen,
+    *,
+    most_on: bool = False,
+    decimals: int | None = None,
+    more: Sequence[Column] = (),
 ) -> list[str]:
-    """A table of differences behind the columns that name a row; ``most_on``: with the rank of the most."""
+    """A table of differences behind the columns that name a row; ``most_on``: with the rank of the most.
+
+    Before the verdict there may be ``more`` columns.
+    """
     if not rows:
         return []
     decimals = _decimals(rows) if decimals is None else decimals
@@ -167,7 +191,7 @@ def difference_lines(
         ]
         if most_on:
             columns.append(Column("most on", [_most_on(row, decimals) for row in rows]))
-    columns.append(Column("verdict", [row["verdict"] for row in rows], left=True))
+    columns += [*more, Column("verdict", [row["verdict"] for row in rows], left=True)]
     return table_lines(columns, screen.width)
 
 

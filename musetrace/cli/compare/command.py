@@ -132,7 +132,7 @@ def _checked_seed(seed: int) -> int:
 
 def document(a: Run, b: Run, found: analysis.Comparison, limit: Limit | None) -> dict[str, Any]:
     """The comparison as JSON: every table's rows, times in ns, B minus A."""
-    tables = ("times", "ops", "only", "busy", "idle", "saved")
+    tables = ("times", "ops", "only", "busy", "idle", "saved", "skew")
     return {
         "a": {"run": str(a.path), "verdict": a.verdict, "losses": a.losses},
         "b": {"run": str(b.path), "verdict": b.verdict, "losses": b.losses},

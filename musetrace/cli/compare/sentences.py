@@ -19,6 +19,23 @@ _NAMES_SHOWN = 4
 _BY_CHANCE = 0.05
 _TIMES = 10
 _DECIMALS = 2
+_PERCENT = 100.0
+
+
+SKEW_SENTENCE = (
+    "stops: how long a rank is through with what a stop waits for before the last rank, medians over "
+    "launches, means over ranks; last: who was last for certain most often"
+)
+
+
+def last_words(row: dict[str, Any], run: str) -> str:
+    """Who was last at a stop of run ``a`` or ``b``, ``r1 62 %``; or that the clocks cannot tell."""
+    share = row[f"last_share_{run}"]
+    if share is None:
+        return NOTHING
+    if row[f"last_rank_{run}"] is None:
+        return "cannot tell"
+    return f"r{row[f'last_rank_{run}']} {_PERCENT * share:.0f} %"
 
 
 def rule_sentence(found: Comparison) -> str:
