@@ -167,6 +167,7 @@ COMPARISONS = {
     "compare_busy": "busy",
     "compare_idle": "idle",
     "compare_saved": "saved",
+    "compare_skew": "stops",
     "compare_only": "of one run",
 }
 

@@ -31,10 +31,12 @@ from musetrace.dashboard.views.compare_view.compare_words import (
     stamp_parts,
 )
 from musetrace.dashboard.views.compare_view.compared_tables import (
+    SKEW_COLUMNS,
     TIME_COLUMNS,
     block_columns,
     op_columns,
     parts_of_blocks,
+    skew_rows,
     time_rows,
     with_numbers,
 )
@@ -44,10 +46,11 @@ from musetrace.figures.blank import sentence_figure
 
 _PAIR = tuple(Input(ids.field(name), "value") for name in ("a", "b", "kind"))
 # What says something, beside the figures.
-_TEXTS = (at.SAYS, at.STAMPS, at.TIME_ROWS, at.OP_NOTE, at.OP_ROWS, at.SAVED, at.BLOCK_ROWS, at.FILES)
+_TEXTS = (at.SAYS, at.STAMPS, at.TIME_ROWS, at.OP_NOTE, at.OP_ROWS, at.SAVED, at.BLOCK_ROWS, at.SKEW_ROWS,
+          at.FILES)  # fmt: skip
 _FIGURES = (at.TIMES, at.OPS, at.IDLE)
 # Where there is nothing to show. A graph that is not displayed at all would be drawn without a size.
-UNSEEN = {at.CONTENT: "unseen", at.OF_SPANS: "unseen"}
+UNSEEN = {at.CONTENT: "unseen", at.OF_SPANS: "unseen", at.SKEW: "unseen"}
 
 
 def register(app: Dash, runs: OpenRuns) -> None:
@@ -58,6 +61,7 @@ def register(app: Dash, runs: OpenRuns) -> None:
         *(Output(name, "figure") for name in _FIGURES),
         Output(at.CONTENT, "className"),
         Output(at.OF_SPANS, "className"),
+        Output(at.SKEW, "className"),
         Input(ids.RUN, "data"),
         *_PAIR,
         Input(ids.THEME, "data"),
@@ -93,7 +97,7 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
         idle_note = "; ".join(filter(None, [PAIRS_READING, more_idle]))
         op_rows = with_numbers(found.ops.to_pylist(), "launch", "op", "kind")
         parts = with_numbers(parts_of_blocks(found), "launch", "in", "for")
-        times = with_numbers(time_rows(found), "what", "of")
+        times, skew = with_numbers(time_rows(found), "what", "of"), skew_rows(found)
         return {
             at.SAYS: head_parts(found),
             at.STAMPS: stamp_parts(run_a, run_b, found),
@@ -102,12 +106,14 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
             at.OP_ROWS: [grid("compare-op-grid", op_columns(found), op_rows), *only_parts(found)],
             at.SAVED: [*saved_parts(found), html.P(idle_note, className="note")],
             at.BLOCK_ROWS: grid("compare-block-grid", block_columns(found), parts),
+            at.SKEW_ROWS: grid("compare-skew-grid", SKEW_COLUMNS, skew) if skew else [],
             at.FILES: file_links(pair, kind),
             at.TIMES: draw_times(found, theme_name),
             at.OPS: ops,
             at.IDLE: idle,
             at.CONTENT: "",
             at.OF_SPANS: "" if found.ops.num_rows else "unseen",
+            at.SKEW: "" if skew else "unseen",
         }
 
     def refused(sentence: str) -> Mapping[str, Any]:

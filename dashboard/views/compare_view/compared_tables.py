@@ -9,6 +9,7 @@ from musetrace.analysis import Comparison
 from musetrace.analysis.comparing.difference import is_told
 from musetrace.analysis.comparing.idle_series import BUSY, IDLE
 from musetrace.cli.compare.blocks import block_rows
+from musetrace.cli.compare.sentences import last_words
 from musetrace.dashboard.views.grid import Column
 from musetrace.wording.numbers import NOTHING
 
@@ -30,6 +31,16 @@ _NUMBERS = (
 _MOST = Column("most_on", "most on", width=104, tip="the rank of the largest difference, if one is told")
 
 TIME_COLUMNS = (Column("what", "time"), Column("of", "of"), *_NUMBERS)
+
+
+SKEW_COLUMNS = (
+    Column("launch", "launch"),
+    Column("stop", "stop", width=84),
+    *_NUMBERS,
+    _MOST,
+    Column("last_a", "last in A", width=96, tip="of the launches in which it was last for certain"),
+    Column("last_b", "last in B", width=96, tip="of the launches in which it was last for certain"),
+)
 
 
 def op_columns(found: Comparison) -> tuple[Column, ...]:
@@ -72,6 +83,15 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 def time_rows(found: Comparison) -> Rows:
     """Steps, launches and gaps; what blocks do in a launch stands elsewhere."""
     return [row for row in found.times.to_pylist() if row["what"] not in (BUSY, IDLE)]
+
+
+def skew_rows(found: Comparison) -> Rows:
+    """How long ranks are through with each stop before the last one, and who was last."""
+    rows = found.skew.to_pylist()
+    words = [{f"last_{run}": last_words(row, run) for run in "ab"} for row in rows]
+    return [
+        {**numbers, **last} for numbers, last in zip(with_numbers(rows, "launch", "stop"), words, strict=True)
+    ]
 
 
 def told_first(rows: Rows) -> Rows:

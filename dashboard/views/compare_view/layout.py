@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import dcc, html
 
+from musetrace.cli.compare.sentences import SKEW_SENTENCE
 from musetrace.dashboard.address import address
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.pair import Pair, chosen_kind, shared_kinds
@@ -66,5 +67,10 @@ def _of_spans() -> list[Any]:
         section("Ops", [], [html.P(id=at.OP_NOTE, className="note")], graph(at.OPS), html.Div(id=at.OP_ROWS)),
         section("Idle time by cause", [], [html.Div(id=at.SAVED, className="said")], graph(at.IDLE),
                 html.Div(id=at.BLOCK_ROWS)),
+        html.Div(
+            section("Stops between ranks", [], [html.P(SKEW_SENTENCE, className="note")],
+                    html.Div(id=at.SKEW_ROWS)),
+            id=at.SKEW, className="unseen",
+        ),
         section("Both op timelines", [], [html.P(id=at.LINES_NOTE, className="note")], graph(at.LINES)),
     ]  # fmt: skip
