@@ -321,7 +321,8 @@ _WAITS = (
 )
 _ARRIVALS = (
     "when blocks are through with what a stop waits for; apart: from the first of a rank to its last; "
-    "early: how long an average one is through before the last; lead: the rank before the last rank"
+    "early: how long an average one is through before the last; lead: the rank before the last "
+    "rank, which is what skew costs it"
 )
 _LOADS = "how long before its op's compute, across how many ops, during which"
 
