@@ -3,7 +3,9 @@
     python tests/dashboard/screenshots.py FOLDER RUN [RUN] [--where VIEW?QUERY] [--widths 1440,900]
 
 Of every view, unless ``--where`` names one as the address bar does, ``ops?kind=global&rank=0``. With two runs
-the views that compare have something to show.
+the views that compare have something to show. Of one width alone the pictures are named as in samples/pictures:
+
+    python tests/dashboard/screenshots.py samples/pictures COPY_OF_RUN --where stops --widths 1440
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def take(folder: Path, runs: list[Path], places: list[str], widths: list[int]) -
                     for where in places:
                         page.goto(server.url + where, wait_until="networkidle")
                         wait_until_drawn(page)
-                        picture = folder / f"{where.partition('?')[0]}-{width}-{scheme}.png"
+                        name = where.partition("?")[0] + (f"-{width}" if len(widths) > 1 else "")
+                        picture = folder / f"{name}-{scheme}.png"
                         page.screenshot(path=picture, full_page=True)
                         pictures.append(picture)
     return pictures
