@@ -3,7 +3,7 @@
     python tests/dashboard/screenshots.py FOLDER RUN [RUN] [--where VIEW?QUERY] [--widths 1440,900]
 
 Of every view, unless ``--where`` names one as the address bar does, ``ops?kind=global&rank=0``. With two runs
-the views that compare have something to show. Of one width alone the pictures are named as in samples/pictures:
+the views that compare have something to show. Of one width the pictures are named as in samples/pictures:
 
     python tests/dashboard/screenshots.py samples/pictures COPY_OF_RUN --where stops --widths 1440
 """

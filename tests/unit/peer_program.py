@@ -31,6 +31,7 @@ from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.engine import Engine
 from musetrace.muse.peer_device import PeerDevice
 from musetrace.muse.process_group import ProcessGroup
+from musetrace.record.clock_moments import FIRST_STEPS
 from musetrace.record.process_place import process_place
 from tests.unit import fake_cuda
 
@@ -215,6 +216,19 @@ def a_draft_that_one_cannot_load(module: ModuleType) -> Outcome:
         return {"failed": outcome(lambda: made.generate([5], 2))}
 
 
+def many_steps(module: ModuleType) -> Outcome:
+    """Enough for a comparison of clocks between them."""
+    with engine() as made:
+        with musetrace.record(FOLDER / "many", stamps="store") as recorder:
+            made.attach(recorder)
+            for step in range(FIRST_STEPS + 2):
+                made.wait_for_room()
+                made.verify(IDS, 0, step=step)
+                made.finish_step(step, 1, 2, 1)
+        result = recorder.close()
+    return {"verdict": result.verdict, "steps": result.steps, "lost": result.lost_launches}
+
+
 def other_settings(module: ModuleType) -> Outcome:
     return {"failed": outcome(lambda: Engine("mini", device="cuda", layers=1, tp=4, seed=7 * PROCESS))}
 
@@ -294,6 +308,7 @@ SCENARIOS = (
     other_prompts,
     other_guesses,
     a_draft_that_one_cannot_load,
+    many_steps,
     other_settings,
     weights_that_one_cannot_load,
     a_gpu_that_cannot_go_on,

@@ -136,6 +136,19 @@ def test_processes_make_the_ranks_of_one_model_too_large_for_the_host(
     assert run.launches(2)["kind"].to_pylist() == ["entry", "sliding", "sliding", "head"] * 2
 
 
+def test_processes_that_share_a_model_compare_their_clocks_between_steps(
+    outcomes: Outcomes, folder: Path
+) -> None:
+    for result in outcomes["many_steps"]:
+        assert (result["verdict"], result["lost"]) == ("complete", 0)
+    run = musetrace.open(folder / "many")
+    told = run.manifest["ranks"][2]["alignment"]
+    assert len(told["offsets_ns"]) == 3
+    assert told["residual_ns"] is not None
+    assert all(abs(offset + 5_000_000_000) <= told["error_ns"] for offset in told["offsets_ns"])
+    assert told["note"] is None
+
+
 def test_a_pass_that_fails_in_one_process_fails_in_all_and_the_next_is_good(outcomes: Outcomes) -> None:
     lost, other = outcomes["a_lost_block"]
     assert lost["failed"][0] == "LaunchTimeoutError"
