@@ -96,6 +96,22 @@ def full_time(slot: int, slot_bytes: int, header_ns: int) -> int | None:
     return slot if slot_bytes == 8 else widen(slot, header_ns)
 
 
+def earliest(launch: dict[str, Any], anchor: dict[str, int] | None) -> int | None:
+    """When a launch was handed over by the device's clock, or a little before; None where nothing says."""
+    if anchor is None or not 0 < launch["submit_ns"] <= launch["done_ns"]:
+        return None
+    drift = abs(launch["done_ns"] - anchor["host_monotonic_ns"]) // 1024
+    return launch["submit_ns"] + anchor["device_ns"] - anchor["host_monotonic_ns"] - 1_000_000 - drift
+
+
+def set_back(time: int | None, first: int | None, low: int, high: int) -> int | None:
+    """A time that is 2^32 ns behind itself since its header came later."""
+    if time is None or first is None or low <= time <= high:
+        return time
+    before = time - 2**32
+    return before if before >= 0 and before >= first and low <= before <= high else time
+
+
 def window(launch: dict[str, Any], anchor: dict[str, int] | None, blocks: list[Block]) -> tuple[int, int]:
     """Times that a launch can have had."""
     if anchor is not None and 0 < launch["submit_ns"] <= launch["done_ns"]:
@@ -119,6 +135,7 @@ def launch_rows(
     """All spans of a launch with absolute times, and every believable time in it."""
     rows, believed = [], []
     low, high = window(launch, anchor, blocks)
+    first = earliest(launch, anchor)
     first_pair, pairs = pairs_of_kernel(launch, table)
     for block in blocks:
         fresh = block.epoch == launch["epoch"]
@@ -129,6 +146,8 @@ def launch_rows(
             if raw == [0, 0]:
                 continue
             times = [full_time(value, slot_bytes, block.time_ns) for value in raw]
+            if slot_bytes == 4:
+                times = [set_back(time, first, low, high) for time in times]
             flag = flag_of(fresh, times, low, high)
             if flag < STALE:
                 believed += [time for time in times if time is not None]

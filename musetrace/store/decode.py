@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -16,9 +16,12 @@ from musetrace.store.payloads import Clock, Launch
 from musetrace.store.stamp_batch import StampBatch
 
 _MAX_U64 = (1 << 64) - 1
+_WRAP_NS = 1 << 32
 # A stamp may lie this far before its launch was handed a buffer or after it was seen done: device and host
 # clock are matched by anchors, and this is far above their error and far below a wrong time.
 _SLACK_NS = 1_000_000_000
+# No stamp of a launch is earlier than its submission, but for what the matched clocks are apart.
+_BEFORE_SUBMIT_NS = 1_000_000
 # Clocks drift apart by less than 1/1024 of the time since the anchor.
 _DRIFT_SHIFT = 10
 # Without an anchor the only reference is the launch itself, which may be long.
@@ -111,14 +114,30 @@ class PairMap:
 
 @dataclass(frozen=True)
 class Window:
-    """Device times that a launch can have had, both ends included, in ns."""
+    """Device times that a launch can have had, both ends included, in ns.
+
+    ``submit_ns``: when it was handed over, as far as the clocks are matched; None where that is not known.
+    """
 
     low_ns: int
     high_ns: int
+    submit_ns: int | None = None
 
     def holds(self, times: U64Array) -> npt.NDArray[np.bool_]:
         """Whether each time lies inside."""
         return (times >= np.uint64(self.low_ns)) & (times <= np.uint64(self.high_ns))
+
+    def unwrapped(self, times: U64Array) -> U64Array:
+        """Times that were widened from 32 bits against a header that came later than they did.
+
+        A block may stamp long before its header: what is resident while the launch in front still runs waits
+        for its end. Such a time lies 4.29 s behind itself, and is set back where it lies outside else.
+        """
+        if self.submit_ns is None:
+            return times
+        before = times - np.uint64(_WRAP_NS)
+        earlier = (times >= np.uint64(_WRAP_NS)) & (before >= np.uint64(max(self.submit_ns, 0)))
+        return np.where(earlier & self.holds(before) & ~self.holds(times), before, times)
 
 
 def window_of(batch: StampBatch, anchor: Clock | None) -> Window:
@@ -126,8 +145,10 @@ def window_of(batch: StampBatch, anchor: Clock | None) -> Window:
     launch = batch.launch
     if anchor is not None and 0 < launch.submit_ns <= launch.done_ns:
         to_device = anchor.device_ns - anchor.host_monotonic_ns
-        slack = _SLACK_NS + (abs(launch.done_ns - anchor.host_monotonic_ns) >> _DRIFT_SHIFT)
-        return _clipped(launch.submit_ns + to_device - slack, launch.done_ns + to_device + slack)
+        drift = abs(launch.done_ns - anchor.host_monotonic_ns) >> _DRIFT_SHIFT
+        submit, done, slack = launch.submit_ns + to_device, launch.done_ns + to_device, _SLACK_NS + drift
+        window = _clipped(submit - slack, done + slack)
+        return replace(window, submit_ns=min(submit - _BEFORE_SUBMIT_NS - drift, _MAX_U64))
     times = np.sort(batch.time_ns[batch.epoch == launch.epoch])
     if len(times) == 0:
         return Window(0, _MAX_U64)
@@ -169,7 +190,7 @@ def _pair(
     row, pair = np.divmod(index, width)
     raw = stamps[index]
     has_begin, has_end = raw[:, 0] != 0, raw[:, 1] != 0
-    begin, end = _widen(raw[:, 0], batch.time_ns[row]), _widen(raw[:, 1], batch.time_ns[row])
+    begin, end = (_widen(side, batch.time_ns[row], window) for side in raw.T)
 
     flag = np.zeros(len(index), dtype=np.uint8)
     flag[has_begin & has_end & (end < begin)] = Flag.REVERSED
@@ -216,12 +237,13 @@ def _instances(
     return index, payload, carries[index].astype(np.uint8)
 
 
-def _widen(stamps: npt.NDArray[Any], header_ns: U64Array) -> U64Array:
+def _widen(stamps: npt.NDArray[Any], header_ns: U64Array, window: Window) -> U64Array:
     """Full times of raw stamps: the first one not long before the block's header with these low bits.
 
-    The arithmetic of ``musetrace::abi::widen``, for arrays; both wrap around on purpose.
+    The arithmetic of ``musetrace::abi::widen``, for arrays; both wrap around on purpose. Where the host's
+    clock says that it was before the header, the one before.
     """
     if stamps.dtype.itemsize == 8:
         return stamps
     base = header_ns - np.uint64(_core.abi.WIDEN_BACK_NS)
-    return base + (stamps - base.astype(np.uint32)).astype(np.uint64)
+    return window.unwrapped(base + (stamps - base.astype(np.uint32)).astype(np.uint64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,32 @@ def test_a_4_byte_stamp_before_its_header_and_one_behind_the_wrap_are_exact() ->
     batch = one_pair(begin % 2**32, end % 2**32, header=header, slot_bytes=4)
     spans = decode_launch(batch, PairMap(small_table(2), 1), Clock(T0, T0, 0)).spans
     assert (int(spans.begin[0]), int(spans.dur[0]), int(spans.flag[0])) == (begin, 1050, 0)
+
+
+@pytest.mark.parametrize("early_ms", [0.5, 1.2, 300, 900])
+def test_a_4_byte_stamp_long_before_its_header_is_exact_as_far_back_as_the_launch_was_handed_over(
+    early_ms: float,
+) -> None:
+    """A block that is resident while the launch in front still runs writes its header at that one's end."""
+    header = T0 + 1_000_000_000
+    begin, end = header - int(early_ms * 1e6), header + 1000
+    batch = one_pair(begin % 2**32, end % 2**32, header=header, slot_bytes=4)
+    batch = replace(batch, launch=replace(batch.launch, done_ns=T0 + 2_000_000_000))
+    decoded = decode_launch(batch, PairMap(small_table(2), 1), Clock(T0, T0, 0))
+    spans = decoded.spans
+    assert (int(spans.begin[0]), int(spans.dur[0]), int(spans.flag[0])) == (begin, end - begin, 0)
+    assert (decoded.begin_ns, decoded.end_ns) == (begin, end)
+
+
+@pytest.mark.parametrize("anchor", [None, Clock(T0, T0, 0)])
+def test_a_4_byte_stamp_before_the_launch_was_handed_over_is_no_time_of_it(anchor: Clock | None) -> None:
+    header = T0 + 10_000_000
+    # Of a launch that took a second; the window of all its times ends two seconds on.
+    batch = one_pair((T0 - 5_000_000) % 2**32, (header + 10) % 2**32, header=header, slot_bytes=4)
+    batch = replace(batch, launch=replace(batch.launch, done_ns=T0 + 1_000_000_000))
+    spans = decode_launch(batch, PairMap(small_table(2), 1), anchor).spans
+    assert int(spans.begin[0]) == T0 - 5_000_000 + 2**32
+    assert int(spans.flag[0]) == (Flag.OUTSIDE if anchor else Flag.REVERSED)
 
 
 def one_pair(
