@@ -111,13 +111,13 @@ def recorded_kernels() -> Outcome:
 
 
 def compared_between() -> Outcome:
-    """For 8 s, every 0.4 s; how long the program waits each time, and how far apart it goes on."""
+    """For 5 s, every 0.4 s; how long the program waits each time, and how far apart it goes on."""
     took_ms, went_on_ns = [], []
     with musetrace.record(FOLDER / "between") as recorder:
         recorder.attach(small_table(), 4, name="gemm", device="cuda")
         with recorder.step():
             pass
-        for _ in range(20):
+        for _ in range(12):
             time.sleep(0.4)
             dist.barrier()
             begin = time.perf_counter()

@@ -25,10 +25,11 @@ from musetrace.record.collector import Collector
 
 # The late rank, and by how much in ns.
 CASES = ((1, 0), (1, 2_000), (1, 5_000), (1, 20_000), (0, 2_000), (0, 5_000), (0, 20_000))
-ROUNDS = 10
+# The first warms up.
+ROUNDS = 11
 BLOCKS = 32
 # The host queues a step's launches meanwhile, so that none of them waits for it.
-HEAD_START_NS = 3_000_000
+HEAD_START_NS = 12_000_000
 # Then the process ends, whatever it waits for.
 LONGEST_S = 60
 WAIT = """

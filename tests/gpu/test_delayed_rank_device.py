@@ -23,14 +23,16 @@ pytestmark = pytest.mark.gpu
 PROCESSES = 2
 TIMEOUT_S = 90
 STOP = "stop1"
-# Their layers stand behind others, so that what processes start apart is over.
-KIND, LAUNCHES = "global", 2
+# Of a step, by kind of layer.
+LAUNCHES = {"sliding": 6, "global": 2}
 STOPS = 5
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of the steps of one case, n launches: how much later the late rank arrives, ns; shares of launches."""
+    """Of the steps of one case, n launches: how much later the late rank arrives, ns, the median over steps
+    and kinds of layer of the median over launches; and shares of launches.
+    """
 
     late_by_ns: float
     band_ns: int
@@ -38,6 +40,7 @@ class Found:
     late_last: float
     other_last: float
     tied: float
+    all_ns: list[int]
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +75,32 @@ def found(run: Run) -> dict[tuple[int, int], Found]:
     """By case."""
     told = {case: of_case(run, case, number) for number, case in enumerate(CASES)}
     print(f"\nalignment {run.manifest['ranks'][1]['alignment']}")
-    print(f"{STOP} of {KIND} layers; late rank, by ns: found ns +- band, n, % late last, other last, tied")
+    print(f"{STOP}; late rank, by ns: found ns +- band, n, % late last, other last, tied; all medians")
     for (late, delay_ns), one in told.items():
         shares = [round(100 * share) for share in (one.late_last, one.other_last, one.tied)]
-        print(f"{late} {delay_ns:>6}: {one.late_by_ns:>9.0f} +-{one.band_ns} {one.n:>4} {shares}")
+        print(
+            f"{late} {delay_ns:>6}: {one.late_by_ns:>9.0f} +-{one.band_ns} {one.n:>4} {shares} {one.all_ns}"
+        )
     return told
 
 
 def of_case(run: Run, case: tuple[int, int], number: int) -> Found:
     late, other = case[0], 1 - case[0]
-    late_by, bands, shares = [], [], []
-    for step in range(number, ROUNDS * len(CASES), len(CASES)):
-        arrived = rows(analysis.arrivals(run, layer_kind=KIND, step=step))
-        judged = rows(analysis.stops(run, layer_kind=KIND, step=step))
-        assert {row["lead_n"] for row in arrived.values()} == {LAUNCHES}
-        # Who is ahead of the last is the other; at times it is last itself.
-        late_by.append(arrived[other]["lead_mean_ns"] - arrived[late]["lead_mean_ns"])
-        bands.append(arrived[other]["lead_mean_uncertainty_ns"])
-        shares.append([judged[late]["last_share"], judged[other]["last_share"], judged[late]["tied_share"]])
+    late_by, bands, shares, n = [], [], [], 0
+    for step in range(len(CASES) + number, ROUNDS * len(CASES), len(CASES)):
+        for kind, launches in LAUNCHES.items():
+            arrived = rows(analysis.arrivals(run, layer_kind=kind, step=step))
+            judged = rows(analysis.stops(run, layer_kind=kind, step=step))
+            assert {row["lead_n"] for row in arrived.values()} == {launches}
+            # Who is ahead of the last is the other; at times it is last itself.
+            late_by.append(arrived[other]["lead_p50_ns"] - arrived[late]["lead_p50_ns"])
+            bands.append(arrived[other]["lead_uncertainty_ns"])
+            of = [judged[late]["last_share"], judged[other]["last_share"], judged[late]["tied_share"]]
+            shares += [of] * launches
+            n += launches
     late_last, other_last, tied = np.mean(shares, axis=0)
-    return Found(float(np.mean(late_by)), max(bands), LAUNCHES * ROUNDS, late_last, other_last, tied)
+    median = float(np.median(late_by))
+    return Found(median, max(bands), n, late_last, other_last, tied, sorted(late_by))
 
 
 def rows(table: Any) -> dict[int, dict[str, Any]]:
@@ -113,24 +122,28 @@ def test_a_delay_is_found_within_the_band(found: dict[tuple[int, int], Found], c
     one, nothing = found[case], found[1, 0]
     # Without a delay rank 1 is later than rank 0 by this.
     before_ns = nothing.late_by_ns if late == 1 else -nothing.late_by_ns
-    assert abs(before_ns) <= nothing.band_ns + 2_000
+    assert abs(before_ns) <= nothing.band_ns
     assert abs(one.late_by_ns - before_ns - delay_ns) <= one.band_ns
 
 
 @pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("delay_ns", [5_000, 20_000])
 def test_the_late_rank_is_last_where_it_is_late_by_more_than_the_band(
-    found: dict[tuple[int, int], Found], late: int
+    found: dict[tuple[int, int], Found], late: int, delay_ns: int
 ) -> None:
-    one = found[late, 20_000]
-    assert one.band_ns < 10_000
-    assert (one.late_last, one.other_last, one.tied) == (1.0, 0.0, 0.0)
+    one = found[late, delay_ns]
+    assert one.band_ns < 2_000
+    # Now and then the other process's host is late, too.
+    assert one.late_last >= 0.9
+    assert one.tied <= 0.1
 
 
 def test_at_the_stops_behind_it_the_ranks_are_together_again(run: Run) -> None:
     """What costs at the first stop of a layer costs at no other one."""
-    step = next(number for number, case in enumerate(CASES) if case == (1, 20_000))
-    table = analysis.arrivals(run, layer_kind=KIND, step=step).to_pylist()
-    assert len({row["stop"] for row in table}) == STOPS
+    step = len(CASES) + CASES.index((1, 20_000))
+    table = analysis.arrivals(run, layer_kind="sliding", step=step).to_pylist()
+    stops = {row["stop"] for row in table if row["stop"].startswith("stop")}
+    assert len(stops) == STOPS
     for row in table:
-        if row["stop"] != STOP:
-            assert row["lead_mean_ns"] < 10_000, row
+        if row["stop"] in stops - {STOP}:
+            assert row["lead_p50_ns"] < 5_000, row
