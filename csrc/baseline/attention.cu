@@ -8,10 +8,11 @@ namespace {
 constexpr std::uint32_t kAttentionThreads = ops::kAttentionWarps * kLanes;
 constexpr std::uint32_t kMergeWarps = 2;
 
+template <bool kBatch>
 __global__ void __launch_bounds__(kAttentionThreads, 1) chain_attention(const __grid_constant__ ChainParams params) {
     __shared__ alignas(16) ops::AttentionParts parts;
     let_next_kernel_start();
-    ops::attend(params, parts);
+    ops::attend<kBatch>(params, parts);
 }
 
 __global__ void __launch_bounds__(kMergeWarps* kLanes) chain_merge_heads(const __grid_constant__ ChainParams params) {
@@ -22,8 +23,11 @@ __global__ void __launch_bounds__(kMergeWarps* kLanes) chain_merge_heads(const _
 }  // namespace
 
 cudaError_t launch_attention(const ChainParams& params, Launch launch) {
-    return launch_kernel(chain_attention, {dim3(params.shape.q_heads * params.plan.splits), kAttentionThreads}, launch,
-                         params);
+    const std::uint32_t items = params.shape.q_heads * params.plan.splits;
+    if (params.rows != nullptr) {
+        return launch_kernel(chain_attention<true>, {dim3(items, params.sequences), kAttentionThreads}, launch, params);
+    }
+    return launch_kernel(chain_attention<false>, {dim3(items), kAttentionThreads}, launch, params);
 }
 
 // A multiple of 16 rows, so of the warps of a block.

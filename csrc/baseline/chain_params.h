@@ -2,8 +2,9 @@
 // ordinary kernels, one for each op: the same packed weights (megakernel/fragment.h), the same order of activations
 // (megakernel/geometry.h), the same KV cache, the same places where it rounds. It is what the megakernel has to beat.
 //
-// It runs one rank. With several, peers are played by the rank itself (loopback): what it would send to all of them it
-// writes to all of their places in its own memory.
+// Its 16 rows are tokens of one sequence, or of up to 16 (BatchRows): then each of them has a cache of its own, and the
+// other kernels do not know of it. It runs one rank. With several, peers are played by the rank itself (loopback): what
+// it would send to all of them it writes to all of their places in its own memory.
 #pragma once
 
 #include <cstdint>
@@ -88,6 +89,13 @@ constexpr ScratchLayout make_scratch(const Shape& s) {
     return at;
 }
 
+// Whose each row of a pass is and where it stands. Two rows of a sequence at one position have to hold the same token:
+// so a pass of fewer rows is filled up.
+struct BatchRows {
+    std::uint32_t sequence[kTokens];
+    std::uint32_t position[kTokens];
+};
+
 struct ChainParams {
     Shape shape;
     megakernel::Plan plan;
@@ -106,15 +114,22 @@ struct ChainParams {
     const std::uint16_t* gate;
     std::uint16_t* next_q;  // may be `q`
     std::uint16_t* next_gate;
-    const std::uint16_t* k;  // bf16 [kv_head][position][64]
-    const std::uint16_t* v;  // bf16 [kv_head][64][position]
+    const std::uint16_t* k;  // bf16 [sequence][kv_head][position][64]
+    const std::uint16_t* v;  // bf16 [sequence][kv_head][64][position]
     std::uint16_t* next_k;
     std::uint16_t* next_v;
     float* logits;  // [token][vocab]
     char* scratch;
     const megakernel::StepState* state;
-    const float* rope;  // [position][32][2]: cosine, sine
+    const BatchRows* rows;    // null: 16 rows of one sequence, from the state's position on
+    std::uint32_t sequences;  // of `rows`
+    const float* rope;        // [position][32][2]: cosine, sine
     abi::WaitReport* report;
+
+    // Numbers of a layer's keys, or values, in front of those of a sequence.
+    constexpr std::size_t cache_of(std::uint32_t sequence) const {
+        return std::size_t{sequence} * shape.kv_heads * shape.capacity * shape.head_dim;
+    }
 };
 static_assert(sizeof(ChainParams) <= 4000, "kernel parameters");
 

@@ -18,9 +18,10 @@ __global__ void __launch_bounds__(ops::kStopThreads)
     ops::stop<kBranch>(params, data, shared);
 }
 
+template <bool kBatch>
 __global__ void __launch_bounds__(kFinishWarps* kLanes) chain_finish_qkv(const __grid_constant__ ChainParams params) {
     let_next_kernel_start();
-    ops::finish_qkv_row(params, blockIdx.x * kFinishWarps + threadIdx.x / kLanes);
+    ops::finish_qkv_row<kBatch>(params, blockIdx.x * kFinishWarps + threadIdx.x / kLanes);
 }
 
 __global__ void __launch_bounds__(kLogitThreads) chain_finish_logits(const __grid_constant__ ChainParams params) {
@@ -58,7 +59,7 @@ cudaError_t launch_entry_norm(const ChainParams& params, Launch launch) {
 
 // 16 rows for each head, so a multiple of the warps of a block.
 cudaError_t launch_finish_qkv(const ChainParams& params, Launch launch) {
-    return launch_kernel(chain_finish_qkv,
+    return launch_kernel(params.rows != nullptr ? chain_finish_qkv<true> : chain_finish_qkv<false>,
                          {dim3(params.shape.qkv_units() * kTokens / kFinishWarps), kFinishWarps * kLanes}, launch,
                          params);
 }

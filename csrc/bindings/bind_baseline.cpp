@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "baseline/batch_rows.h"
 #include "baseline/model.h"
 #include "bindings/cuda_memory.h"
 #include "bindings/layer_weights.h"
@@ -68,14 +69,16 @@ struct KvMemory {
 
 class BaselineChain {
   public:
-    BaselineChain(const py::dict& shape, bool loopback)
+    BaselineChain(const py::dict& shape, bool loopback, std::uint32_t sequences)
         : s_(checked(shape_from(shape), loopback)),
+          sequences_(baseline::checked_sequences(sequences)),
           scratch_(baseline::make_scratch(s_).bytes),
           residual_(std::size_t{kTokens} * s_.hidden * 4),
           q_(std::size_t{kTokens} * s_.head_columns() * 2),
           gate_(std::size_t{kTokens} * s_.head_columns() * 2),
           logits_(std::size_t{kTokens} * s_.vocab * 4),
           state_(sizeof(megakernel::StepState)),
+          rows_(sizeof(baseline::BatchRows)),
           report_(sizeof(abi::WaitReport)),
           caches_(s_.layers),
           model_(buffers()) {
@@ -95,7 +98,7 @@ class BaselineChain {
         // Graphs hold the addresses of the cache: it stays when weights are set again.
         model_.behind(layer);  // says what is wrong with the number
         if (!caches_[layer]) {
-            caches_[layer] = std::make_unique<KvMemory>(std::size_t{s_.kv_heads} * s_.capacity * kHeadDim * 2);
+            caches_[layer] = std::make_unique<KvMemory>(cached_heads() * s_.capacity * kHeadDim * 2);
         }
         next.k = caches_[layer]->k.as<std::uint16_t>();
         next.v = caches_[layer]->v.as<std::uint16_t>();
@@ -118,6 +121,11 @@ class BaselineChain {
         check(cudaMemcpy(state_.as<char>(), &state, sizeof state, cudaMemcpyHostToDevice), "setting the position");
     }
 
+    void set_rows(const std::vector<std::uint32_t>& sequences, const std::vector<std::uint32_t>& positions) {
+        const baseline::BatchRows rows = baseline::batch_rows(sequences, positions, sequences_, s_.capacity);
+        check(cudaMemcpy(rows_.as<char>(), &rows, sizeof rows, cudaMemcpyHostToDevice), "setting the rows");
+    }
+
     void set_residual(const Array<float>& residual) { upload(residual_, residual, "residual", {kTokens, s_.hidden}); }
     Array<float> residual() const { return token_rows<float>(residual_); }
     void set_projection(const Array<std::uint16_t>& q, const Array<std::uint16_t>& gate) {
@@ -132,13 +140,14 @@ class BaselineChain {
     // Rows of positions on both sides; on the device v lies transposed.
     void set_kv(std::uint32_t layer, const Array<std::uint16_t>& k, const Array<std::uint16_t>& v) {
         const KvMemory& to = cache(layer);
-        upload(to.k, k, "k", {s_.kv_heads, s_.capacity, kHeadDim});
-        require_shape(v, "v", {s_.kv_heads, s_.capacity, kHeadDim});
-        upload(to.v, transposed(v.data(), s_.capacity, kHeadDim), "v", {s_.kv_heads, kHeadDim, s_.capacity});
+        const auto heads = static_cast<py::ssize_t>(cached_heads());
+        upload(to.k, k, "k", {heads, s_.capacity, kHeadDim});
+        require_shape(v, "v", {heads, s_.capacity, kHeadDim});
+        upload(to.v, transposed(v.data(), s_.capacity, kHeadDim), "v", {heads, kHeadDim, s_.capacity});
     }
     py::tuple kv(std::uint32_t layer) const {
         const KvMemory& from = cache(layer);
-        const py::ssize_t heads = s_.kv_heads, rows = s_.capacity;
+        const py::ssize_t heads = static_cast<py::ssize_t>(cached_heads()), rows = s_.capacity;
         const auto v = from.v.to_host<std::uint16_t>();
         return py::make_tuple(from.k.to_host<std::uint16_t>().reshape({heads, rows, py::ssize_t{kHeadDim}}),
                               transposed(v.data(), kHeadDim, s_.capacity));
@@ -210,6 +219,8 @@ class BaselineChain {
         p.logits = logits_.as<float>();
         p.scratch = scratch_.as<char>();
         p.state = state_.as<megakernel::StepState>();
+        p.rows = sequences_ > 1 ? rows_.as<baseline::BatchRows>() : nullptr;
+        p.sequences = sequences_;
         p.report = report_.as<abi::WaitReport>();
         return p;
     }
@@ -262,10 +273,10 @@ class BaselineChain {
     }
     // [kv_head][rows][columns] to [kv_head][columns][rows].
     Array<std::uint16_t> transposed(const std::uint16_t* from, std::size_t rows, std::size_t columns) const {
-        Array<std::uint16_t> out(
-            {py::ssize_t{s_.kv_heads}, static_cast<py::ssize_t>(columns), static_cast<py::ssize_t>(rows)});
+        Array<std::uint16_t> out({static_cast<py::ssize_t>(cached_heads()), static_cast<py::ssize_t>(columns),
+                                  static_cast<py::ssize_t>(rows)});
         std::uint16_t* to = out.mutable_data();
-        for (std::size_t head = 0; head < s_.kv_heads; ++head, from += rows * columns) {
+        for (std::size_t head = 0; head < cached_heads(); ++head, from += rows * columns) {
             for (std::size_t column = 0; column < columns; ++column) {
                 for (std::size_t row = 0; row < rows; ++row) *to++ = from[row * columns + column];
             }
@@ -273,8 +284,12 @@ class BaselineChain {
         return out;
     }
 
+    // Of all sequences.
+    std::size_t cached_heads() const { return std::size_t{sequences_} * s_.kv_heads; }
+
     Shape s_;
-    DeviceMemory scratch_, residual_, q_, gate_, logits_, state_, report_;
+    std::uint32_t sequences_;
+    DeviceMemory scratch_, residual_, q_, gate_, logits_, state_, rows_, report_;
     std::vector<std::unique_ptr<KvMemory>> caches_;
     ChainModel model_;
     bool final_ = false;
@@ -289,19 +304,23 @@ void bind_baseline(py::module_& module) {
         module, "BaselineChain",
         "A rank's decoder as a chain of ordinary kernels on packed weights in device memory. bf16 "
         "values are uint16 bit patterns")
-        .def(py::init<const py::dict&, bool>(), py::arg("shape"), py::arg("loopback") = false,
-             "With loopback, the rank plays its peers: what it would send to them counts for all of their parts")
+        .def(py::init<const py::dict&, bool, std::uint32_t>(), py::arg("shape"), py::arg("loopback") = false,
+             py::arg("sequences") = 1,
+             "With loopback, the rank plays its peers: what it would send to them counts for all of their parts. With "
+             "several sequences a pass has the rows of set_rows, and each sequence a cache of its own")
         .def("set_layer", &BaselineChain::set_layer, py::arg("layer"), py::arg("addresses"),
              "Device addresses of a layer's packed matrices and vectors, which the caller keeps")
         .def("set_head", &BaselineChain::set_head, py::arg("lm_head"), py::arg("final_norm"))
         .def("set_rope", &BaselineChain::set_rope, py::arg("address"), "float32 [capacity][32][2]: cosine, sine")
         .def("set_position", &BaselineChain::set_position, py::arg("position"), "Of the first of the 16 tokens")
+        .def("set_rows", &BaselineChain::set_rows, py::arg("sequences"), py::arg("positions"),
+             "With several sequences: whose each of the 16 rows is, and its position")
         .def("set_residual", &BaselineChain::set_residual, py::arg("residual"))
         .def("residual", &BaselineChain::residual, "float32[16, hidden]")
         .def("set_projection", &BaselineChain::set_projection, py::arg("q"), py::arg("gate"))
         .def("projection", &BaselineChain::projection, "(q, gate), uint16[16, heads * 64]")
         .def("set_kv", &BaselineChain::set_kv, py::arg("layer"), py::arg("k"), py::arg("v"))
-        .def("kv", &BaselineChain::kv, py::arg("layer"), "(k, v), uint16[kv heads, capacity, 64]")
+        .def("kv", &BaselineChain::kv, py::arg("layer"), "(k, v), uint16[sequences * kv heads, capacity, 64]")
         .def("poison", &BaselineChain::poison, py::arg("byte"), "Fills the buffers between the kernels, and the logits")
         .def("run_entry", &BaselineChain::run_entry, "Norm and first projection of the residual stream")
         .def("run_layer", &BaselineChain::run_layer, py::arg("layer"))

@@ -42,6 +42,7 @@ _STEP_DEFAULTS: dict[str, str | int | float | None] = {
     "weights": None,
     "prompt": None,
     "temperature": None,
+    "batch": 1,
 }
 _NUMBERS = (
     ("steps", "decode steps (default 20)"),
@@ -50,6 +51,11 @@ _NUMBERS = (
     ("seed", "of weights and prompt (default 0)"),
     ("layers", "run the first N layers only, to save memory; GPU (default all)"),
     ("context", "positions in front of the verified tokens; slice and full width (default 4096)"),
+    (
+        "batch",
+        "sequences at once (default 1); several run on the ordinary chain of kernels, which has no stamps: a "
+        "token of each a step, and the host's times",
+    ),
 )
 
 

@@ -16,13 +16,17 @@ _WORKING_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes of all ranks held on one GPU, with ``layers`` layers of weights each; ``drafts``: and a draft."""
+    """Bytes of all ranks held on one GPU, with ``layers`` layers of weights each; ``drafts``: and a draft.
+
+    Above 1, ``sequences`` have a cache each.
+    """
 
     layers: int
     weight_bytes: int
     kv_bytes: int
     working_bytes: int = _WORKING_BYTES
     drafts: bool = False
+    sequences: int = 1
 
     @property
     def bytes(self) -> int:

@@ -71,6 +71,8 @@ def require_memory(need: MemoryNeed, model: str) -> None:
         weights, without = f"{_gb(need.weight_bytes)} weights of {need.layers} layers", "fewer --layers"
         if need.drafts:
             weights, without = f"{weights} and a draft", f"{without}, no draft (--guesses none)"
+        if need.sequences > 1:
+            without = "a smaller --batch"
         raise DeviceError(
             f"model {model} needs {_gb(need.bytes)} of GPU memory ({weights}, {_gb(need.kv_bytes)} KV cache, "
             f"{_gb(need.working_bytes)} to work in), and {_gb(free_bytes)} of {_gb(total_bytes)} are free; "

@@ -8,15 +8,17 @@ near one token a step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from musetrace.errors import UsageError
+from musetrace.muse.batch.record import record_batch
 from musetrace.muse.config import DEFAULT_CONTEXT, MuseConfig, preset
 from musetrace.muse.cpu_device import clock_ns
+from musetrace.muse.decode_options import Decoded as Decoded
+from musetrace.muse.decode_options import DecodeOptions as DecodeOptions
 from musetrace.muse.device import TOKENS
 from musetrace.muse.engine import Engine
 from musetrace.muse.generation import Generation
@@ -27,47 +29,6 @@ from musetrace.muse.speculative.sampling import Sampling
 
 if TYPE_CHECKING:
     from musetrace.record.recorder import Recorder
-
-
-@dataclass(frozen=True)
-class DecodeOptions:
-    """What to run; None leaves the choice to the device and the model.
-
-    ``model`` is a preset, ``device``, ``tp``, ``blocks``, ``layers``, ``stop4``, ``launches`` and ``guesses``
-    are as in ``EngineOptions``. ``context`` is for a model that decodes no text (``decodes_text``): positions
-    in front of those that it verifies (4096). ``weights`` is a folder as ``EngineOptions.checkpoint`` has it;
-    where a tokenizer is in it, the steps decode text behind ``prompt``. ``temperature`` draws tokens, by
-    ``seed``; None for the most probable ones; whole steps.
-    """
-
-    device: str = "auto"
-    model: str = "mini"
-    steps: int = 20
-    tp: int | None = None
-    blocks: int | None = None
-    seed: int = 0
-    layers: int | None = None
-    context: int | None = None
-    stop4: str | None = None
-    launches: str | None = None
-    guesses: str | None = None
-    weights: str | None = None
-    prompt: str | None = None
-    temperature: float | None = None
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """What recorded steps decoded.
-
-    Attributes:
-        tokens: how many, over all steps; None for steps that decode none.
-        prompt, text: what stood in front of them and what they say; None without a tokenizer.
-    """
-
-    tokens: int | None = None
-    prompt: str | None = None
-    text: str | None = None
 
 
 class Decoder:
@@ -136,6 +97,8 @@ def record_decode(
     """
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, not {options.steps}")
+    if options.batch != 1:
+        return record_batch(recorder, options, progress)
     config = preset(options.model)
     context = checked_context(config, options.context, options.weights)
     prompt = Prompt.of(config, options.weights, options.prompt, options.seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ import torch
 import musetrace
 from musetrace.errors import DeviceError, UsageError
 from musetrace.job_bytes import LaunchBytes
+from musetrace.muse.batch.generation import BatchGeneration, is_batch
+from musetrace.muse.batch.opening import OpenedChain, open_chain
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.device import TOKENS, LaunchTimeoutError
@@ -64,6 +66,7 @@ class Engine:
         self._recording: Recording | None = None
         self._recorder: Recorder | None = None
         self._ran = False
+        self._chain: OpenedChain | None = None
 
     def attach(self, recorder: Recorder, position: int | None = None) -> None:
         """Record every pass from now on; with a recorder that is off, nothing changes.
@@ -182,16 +185,32 @@ class Engine:
         steps = self.whole_steps()
         return self._reporting(lambda: steps.run(self._recording, step))
 
+    @overload
     def generate(
         self, prompt: Sequence[int], max_new_tokens: int, sampling: Sampling | None = None
-    ) -> list[int]:
-        """The tokens that follow a prompt.
+    ) -> list[int]: ...
+
+    @overload
+    def generate(
+        self, prompt: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None = None
+    ) -> list[list[int]]: ...
+
+    def generate(
+        self,
+        prompt: Sequence[int] | Sequence[Sequence[int]],
+        max_new_tokens: int,
+        sampling: Sampling | None = None,
+    ) -> list[int] | list[list[int]]:
+        """The tokens that follow a prompt, or each of several.
 
         Greedy tokens are those of decoding one by one, to the bit; sampled ones those of sampling one by one
         with the same seed. See ``generation.Generation`` for more than the tokens.
 
+        Several prompts run on the ordinary chain of kernels (``musetrace.muse.batch``), which has weights of
+        its own, made at the first batch of that size. It is not stamped; a recorder keeps a note of it.
+
         Args:
-            prompt: token ids, at least one.
+            prompt: token ids, at least one; or up to 16 such prompts.
             max_new_tokens: how many to make, at least one.
             sampling: None for greedy tokens.
 
@@ -199,7 +218,23 @@ class Engine:
             UsageError: an empty prompt, an id outside the vocabulary, or more tokens than the cache holds.
             DeviceError: the device runs verify passes alone, or a wait inside a launch ran out of time.
         """
-        return Generation(self, prompt, max_new_tokens, sampling).tokens()
+        if is_batch(prompt):
+            return self._generate_batch(cast(Sequence[Sequence[int]], prompt), max_new_tokens, sampling)
+        return Generation(self, cast(Sequence[int], prompt), max_new_tokens, sampling).tokens()
+
+    def _generate_batch(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None
+    ) -> list[list[int]]:
+        if len(prompts) == 1:
+            return [self.generate(prompts[0], max_new_tokens, sampling)]
+        if self._chain is None or self._chain.chain.sequences != len(prompts):
+            self._chain = None
+            self._chain = open_chain(self.config, self.options, len(prompts))
+        if self._recording is not None:
+            text = f"{self._chain.note}, and none of its steps is in this run"
+            self._recording.collector.report({"kernel": "", "text": text})
+        samplings = [sampling] * len(prompts)
+        return BatchGeneration(self._chain.chain, prompts, max_new_tokens, samplings).tokens()
 
     def _reporting(self, run: Callable[[], _Result]) -> _Result:
         """A run, whose wait report is kept where it is given up."""

@@ -90,9 +90,9 @@ def checked_prompt(config: MuseConfig, prompt: Sequence[int]) -> Ids:
         ids = np.asarray(prompt, dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
         raise UsageError("a prompt is a list of token ids, whole numbers") from None
-    if ids.ndim > 1:
-        raise UsageError("a prompt is a list of token ids, not a batch of them; decode one prompt at a time")
-    if ids.ndim != 1 or not ids.size:
+    if ids.ndim != 1:
+        raise UsageError("a prompt is a list of token ids, whole numbers")
+    if not ids.size:
         raise UsageError("the prompt is empty; give at least one token id")
     outside = ids[(ids < 0) | (ids >= config.vocab_size)]
     if outside.size:

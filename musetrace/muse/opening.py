@@ -175,14 +175,19 @@ def _too_large_for_cpu(config: MuseConfig) -> bool:
     return config.hidden_size > LARGEST_HIDDEN_ON_CPU
 
 
+def require_cpu_size(config: MuseConfig) -> None:
+    """Raises UsageError for a model that takes minutes a step on the CPU."""
+    if _too_large_for_cpu(config):
+        raise UsageError(f"model {config.name} is too large for the CPU device; use --model mini")
+
+
 def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     if (place := process_place(os.environ)) is not None:
         raise UsageError(
             f"the CPU device holds all ranks in one process, and there are {place.processes}; start it "
             "without torchrun, or use --device cuda on a host with a GPU for each"
         )
-    if _too_large_for_cpu(config):
-        raise UsageError(f"model {config.name} is too large for the CPU device; use --model mini")
+    require_cpu_size(config)
     for name in ("layers", "stop4", "launches"):
         if getattr(options, name) is not None:
             raise UsageError(
@@ -203,7 +208,7 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
     if draft is not None:
         guesses = options.guesses or "tree"
         steps = WholeSteps(device, guesses, partial(_load_draft, device, draft, options))
-    facts = Facts(_weights_fact(options), {"guesses": guesses})
+    facts = Facts(weights_fact(options), {"guesses": guesses})
     return OpenedModel(config, device, passes, shares.host_head, facts, steps)
 
 
@@ -228,7 +233,7 @@ def draft_weights(draft: DraftConfig, options: EngineOptions) -> DraftWeights:
         return synthesize_draft(draft, options.seed)
 
 
-def _weights_fact(options: EngineOptions) -> dict[str, str]:
+def weights_fact(options: EngineOptions) -> dict[str, str]:
     """What a run says of its weights."""
     return {"weights": "synthetic" if options.checkpoint is None else "checkpoint"}
 
@@ -259,7 +264,7 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         head = _load(device, options)
         passes = _passes(device, layers, launches)
     else:
-        told = {"seed": options.seed, "musetrace": musetrace.__version__, **_weights_fact(options)}
+        told = {"seed": options.seed, "musetrace": musetrace.__version__, **weights_fact(options)}
         drafts = {"guesses": guesses, "draft": None if draft is None else draft.to_json()}
         settings = config.to_json() | numbers | told | drafts
         with ProcessGroup(place) as group:
@@ -347,7 +352,7 @@ def default_capacity(config: MuseConfig, context: int | None) -> int:
 
 
 def _facts(config: MuseConfig, layers: int, build: dict[str, Any], options: EngineOptions) -> Facts:
-    model: dict[str, Any] = {"layers_run": layers, **_weights_fact(options)}
+    model: dict[str, Any] = {"layers_run": layers, **weights_fact(options)}
     if not decodes_text(config, options.checkpoint):
         verifies_alone = build["guesses"] == "none"
         model["input"] = "random residual" if verifies_alone else "own tokens behind a random context"

@@ -160,7 +160,8 @@ class Recorder:
             )
         if self._stopping or self._drain is not None:
             raise RecordError("this recorder was closed or has a device already; open another recorder")
-        if source.slot_bytes != SLOT_BYTES_OF_STAMPS[self.stamps]:
+        # What keeps no stamps at all is recorded without, and the run says so.
+        if source.slot_bytes not in (0, SLOT_BYTES_OF_STAMPS[self.stamps]):
             raise RecordError(
                 f"the device keeps stamps of {source.slot_bytes} bytes, but the recorder was opened for "
                 f"{self.stamps}; build the device with the recorder's stamps"
@@ -206,7 +207,8 @@ class Recorder:
         if self._output is None:
             raise RecordError("this recorder is off")
         try:
-            return start_drain(source, self.stamps, self._output, self._ledger, kernels)
+            stamps = self.stamps if source.slot_bytes else "off"
+            return start_drain(source, stamps, self._output, self._ledger, kernels)
         except RecordError as error:
             self._output.withdraw(str(error))
             raise

@@ -21,6 +21,7 @@ from musetrace.muse.engine import Engine
 from musetrace.muse.launch_plan import gpu_step_plan
 from musetrace.muse.speculative.sampling import Sampling, perturbed
 from musetrace.muse.whole_steps import FROM_STATE
+from tests.unit.test_generate import plain
 from tests.unit.test_speculative_reference import tree_around
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("one_torch_thread", "cuda")]
@@ -77,12 +78,14 @@ def gaps(engine: Engine, text: list[int], first: int, sampling: Sampling | None)
 def test_tokens_are_those_of_the_target(engines: Engines, tp: int, sampling: Sampling | None) -> None:
     """By tree and by chain; a graph's are those of its launches. One prompt is longer than the window.
 
-    Where a key lies in the cache decides in which order attention is summed, and so a token may be another
-    one than in plain decoding when two were as good as equal.
+    Of a chain of guesses they are those of plain decoding, to the bit. Behind a branch of a tree a key lies
+    elsewhere in the cache while the pass runs, which decides in which order attention is summed, and so a
+    token may be another one when two were as good as equal.
     """
     for length in (5, 90):
         prompt = prompt_of(length)
         made = {}
+        want = plain(engines(tp, "chain"), prompt, COUNT, sampling)
         for guesses, launches in (("tree", "graph"), ("chain", "graph"), ("tree", "eager")):
             engine = engines(tp, guesses, launches)
             made[guesses, launches] = engine.generate(prompt, COUNT, sampling)
@@ -91,6 +94,18 @@ def test_tokens_are_those_of_the_target(engines: Engines, tp: int, sampling: Sam
             assert found.max() <= NEAR_TIE, (length, guesses, launches)
             assert (found > 0).sum() <= 2, (length, guesses, launches)
         assert made["tree", "graph"] == made["tree", "eager"]
+        assert made["chain", "graph"] == want
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_logits_do_not_depend_on_where_a_pass_begins(engines: Engines, tp: int) -> None:
+    """Bit for bit, through all layers: so decoding by chains of guesses is decoding one by one."""
+    engine, text = engines(tp), np.array(prompt_of(160))
+    want = np.concatenate([engine.verify(text[start : start + 16], start) for start in range(0, 160, 16)])
+    for first in (1, 5, 11):
+        for start in (0, *range(first, 160 - TOKENS, TOKENS)):
+            got = engine.verify(text[start : start + 16], start)
+            assert got.tobytes() == want[start : start + 16].tobytes(), (first, start)
 
 
 def guided_step(engine: Engine, right: list[int], seed: int) -> list[int]:

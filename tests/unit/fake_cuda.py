@@ -25,6 +25,7 @@ from musetrace.abi import StampLayout
 from musetrace.job_table import JobTable
 from tests.fake_peer_clock import FilePeerClock
 from tests.host_device import aligned_zeros
+from tests.unit.fake_chain import FakeBaselineChain, chain_maker
 
 SMS = 132
 FREE_BYTES, TOTAL_BYTES = 140_000_000_000, 150_000_000_000
@@ -276,6 +277,7 @@ def compiled_module(gpus: int, ahead_ns: int) -> ModuleType:
     """What stands for the compiled module; ``made`` are its devices, ``clocks_of`` whose clocks were read."""
     module = ModuleType("musetrace._cuda")
     made: list[FakeMuseDevice] = []
+    chains: list[FakeBaselineChain] = []
     chosen: list[int] = []  # set as the current device
     clocks_of: list[int] = []
     current = threading.local()  # CUDA has a current device for each thread
@@ -299,6 +301,8 @@ def compiled_module(gpus: int, ahead_ns: int) -> ModuleType:
         device_count=lambda: gpus,
         LaunchFailed=LaunchFailed,
         MuseDevice=muse_device,
+        BaselineChain=chain_maker(chains),
+        chains=chains,
         clock_reads=clock_reads,
         set_device=set_device,
         clocks_of=clocks_of,

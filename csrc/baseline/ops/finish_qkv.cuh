@@ -30,10 +30,14 @@ __device__ __forceinline__ HeadRow sum_qkv_slices(const ChainParams& params, std
     return row;
 }
 
+// `kBatch`: the rows are those of params.rows.
+template <bool kBatch>
 __device__ __forceinline__ void finish_qkv_row(const ChainParams& params, std::uint32_t item) {
     const Shape& s = params.shape;
     const std::uint32_t lane = threadIdx.x % kLanes, unit = item / kTokens, token = item % kTokens;
-    const std::uint32_t q = s.q_heads, kv = s.kv_heads, position = params.state->position + token;
+    const std::uint32_t position = kBatch ? params.rows->position[token] : params.state->position + token;
+    const std::size_t cache = kBatch ? params.cache_of(params.rows->sequence[token]) : 0;
+    const std::uint32_t q = s.q_heads, kv = s.kv_heads;
     const bool query = unit < q, key = !query && unit < q + kv, value = !query && !key && unit < q + 2 * kv;
     const bool turns = (query || key) && !params.next_global_attention;
     const float2 turn = turns ? load_pair(params.rope, (std::size_t{position} * 32 + lane) * 2) : float2{1.0f, 0.0f};
@@ -54,9 +58,9 @@ __device__ __forceinline__ void finish_qkv_row(const ChainParams& params, std::u
     std::uint16_t* to;
     std::size_t step = 32;
     if (key) {
-        to = params.next_k + (std::size_t{unit - q} * s.capacity + position) * kHeadDim + lane;
+        to = params.next_k + cache + (std::size_t{unit - q} * s.capacity + position) * kHeadDim + lane;
     } else if (value) {
-        to = params.next_v + (std::size_t{unit - q - kv} * kHeadDim + lane) * s.capacity + position;
+        to = params.next_v + cache + (std::size_t{unit - q - kv} * kHeadDim + lane) * s.capacity + position;
         step = std::size_t{32} * s.capacity;
     } else {
         const std::uint32_t head = query ? unit : unit - q - 2 * kv;

@@ -39,7 +39,8 @@ struct Attention {
         if (w.block() >= s.q_heads * splits) return;
         const std::uint32_t position = w.position(), reach = w.params.global_attention ? position + kTokens : s.window;
         const std::uint32_t first = position + 1 > reach ? (position + 1 - reach) / kKeyRun : 0;
-        const std::uint32_t run = first + w.block() % splits * kGroupWarps + w.group_warp();
+        const std::uint32_t run =
+            first_run_of(w.block() % splits * kGroupWarps + w.group_warp(), splits * kGroupWarps, first);
         if (run * kKeyRun >= position) return;
         const std::uint32_t kv = w.block() / splits / (s.q_heads / s.kv_heads);
         const std::uint16_t* keys = w.rank.k + (std::size_t{kv} * s.capacity + run * kKeyRun + w.lane) * kHeadDim;
@@ -86,7 +87,7 @@ struct Attention {
         const std::uint32_t position = w.position(), end = position + kTokens;
         const std::uint32_t reach = w.params.global_attention ? end : s.window;
         const std::uint32_t first = position + 1 > reach ? (position + 1 - reach) / kKeyRun : 0;
-        const std::uint32_t runs = ceil_div(end, kKeyRun) - first;
+        const std::uint32_t end_run = ceil_div(end, kKeyRun);
         uint4 query[2][2];
         const std::uint32_t g = w.lane / 4, t = w.lane % 4;
 #pragma unroll
@@ -99,8 +100,9 @@ struct Attention {
         const std::uint32_t kv = head / (s.q_heads / s.kv_heads);
         const std::uint32_t stride = w.plan().splits * kGroupWarps;
 #pragma unroll 1
-        for (std::uint32_t run = split * kGroupWarps + w.group_warp(); run < runs; run += stride) {
-            take_keys(w, kv, (first + run) * kKeyRun, position, sight, query, state);
+        for (std::uint32_t run = first_run_of(split * kGroupWarps + w.group_warp(), stride, first); run < end_run;
+             run += stride) {
+            take_keys(w, kv, run * kKeyRun, position, sight, query, state);
         }
         state.merge_warps(w, MuseHopper::attention_compute, head, split);
     }
