@@ -144,16 +144,12 @@ def _add_step_options(step: argparse._ArgumentGroup) -> None:
         "positions; none: a step is a verify pass alone, as it is with fewer --layers",
     )
     for launches, text in (
-        (
-            "eager",
-            "one launch after the other, each drained at its end (default for a model that decodes text)",
-        ),
-        (
-            "graph",
-            "a step as one CUDA graph, drained at its end (default for a slice and at full width); GPU",
-        ),
+        ("graph", "a step as one CUDA graph, drained at its end (default, but for verify passes of mini)"),
+        ("eager", "one launch after the other, each drained at its end: less is lost if the program dies"),
     ):
-        step.add_argument(f"--{launches}", dest="launches", action="store_const", const=launches, help=text)
+        step.add_argument(
+            f"--{launches}", dest="launches", action="store_const", const=launches, help=f"{text}; GPU"
+        )
 
 
 def _command_of(args: argparse.Namespace) -> list[str]:

@@ -83,7 +83,10 @@ class Engine:
         if not recorder.active:
             return
         source = replace(self.stamp_source(recorder.stamps), job_bytes=self._job_bytes(position))
-        self._passes.prepare(recorder.stamps)
+        if self.steps is None:
+            self._passes.prepare(recorder.stamps)
+        elif self._has_draft:
+            self.steps.prepare(recorder.stamps)
         self._recording, self._recorder = Recording(recorder.attach(source), recorder.stamps), recorder
 
     def stamp_source(self, stamps: str) -> StampSource:

@@ -55,7 +55,7 @@ class StepGraph:
 
 
 class GraphPasses:
-    """Passes as replays of a graph, once they are prepared; eager before that."""
+    """Recorded passes as replays of a graph; eager ones while nobody records."""
 
     def __init__(self, device: CudaDevice, plan: Sequence[PlannedLaunch]) -> None:
         self.plan = tuple(plan)
@@ -73,6 +73,7 @@ class GraphPasses:
         if recording is None:
             self._eager.run(position, None, None)
             return
+        self.prepare(recording.stamps)
         collector = recording.collector
         infos = [] if step is None else [planned.info(step) for planned in self.plan]
         leases = collector.acquire_all(infos) or []
@@ -89,8 +90,8 @@ class WholeStepPasses(GraphPasses):
 
     def run(self, position: int, recording: Recording | None, step: int | None) -> None:
         """See :meth:`Passes.run`; ``position`` is ``FROM_STATE``."""
-        self.prepare("off" if recording is None else recording.stamps)
         if recording is not None:
             super().run(position, recording, step)
             return
+        self.prepare("off")
         self._device.wait(self._graphs["off"].replay(position))

@@ -67,7 +67,9 @@ class EngineOptions:
         budget_ns: of a wait inside a launch.
         layers: run the first so many only; GPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
-        launches: ``eager`` or ``graph`` (eager for a model that decodes text, else graph); GPU.
+        launches: ``graph`` (a step is one CUDA graph, drained at its end) or ``eager`` (each launch is drained
+            when it has ended, so a program that dies loses less). ``eager`` for verify passes of a
+            model that decodes text, else ``graph``; GPU.
         guesses: ``tree`` or ``chain``: what whole steps verify of the draft's guesses; ``none`` for a device
             that runs verify passes alone. ``tree`` where whole steps can be run: a draft is known, and all
             layers run; else ``none``.
@@ -256,7 +258,8 @@ def _on_gpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
         "stop4": options.stop4 or "sumsq",
         "budget_ns": options.budget_ns or cuda_device.DEFAULT_BUDGET_NS,
     }
-    launches = options.launches or ("eager" if decodes_text(config, options.checkpoint) else "graph")
+    text_alone = decodes_text(config, options.checkpoint) and draft is None
+    launches = options.launches or ("eager" if text_alone else "graph")
     guesses = "none" if draft is None else options.guesses or "tree"
     device: cuda_device.CudaDevice
     if place is None:

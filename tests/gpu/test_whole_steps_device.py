@@ -15,7 +15,7 @@ from musetrace.cli import main
 from musetrace.errors import DeviceError
 from musetrace.muse.config import preset
 from musetrace.muse.decode import DecodeOptions, record_decode
-from musetrace.muse.device import TOKENS
+from musetrace.muse.device import TOKENS, LaunchTimeoutError
 from musetrace.muse.draft.config import draft_of
 from musetrace.muse.engine import Engine
 from musetrace.muse.launch_plan import gpu_step_plan
@@ -138,6 +138,18 @@ def test_a_step_that_does_not_fit_the_cache_is_refused(engines: Engines) -> None
     engine.decode_step()
     with pytest.raises(DeviceError, match="the KV cache is full"):
         engine.decode_step()
+
+
+@pytest.mark.parametrize("launches", ["graph", "eager"])
+def test_a_step_that_is_given_up_leaves_the_device_usable(engines: Engines, launches: str) -> None:
+    engine, prompt = engines(2, "tree", launches), prompt_of(20)
+    want = engine.generate(prompt, 20)
+    engine.whole_steps().prefill(np.array(prompt), None)
+    engine.device.set_lost_block(1)  # type: ignore[attr-defined]
+    with pytest.raises(LaunchTimeoutError):
+        engine.decode_step()
+    engine.device.set_lost_block(None)  # type: ignore[attr-defined]
+    assert engine.generate(prompt, 20) == want
 
 
 @pytest.mark.parametrize("stamps", ["register", "store"])

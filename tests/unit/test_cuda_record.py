@@ -18,6 +18,7 @@ from musetrace.muse.config import PRESETS, preset
 from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.device import LaunchTimeoutError
 from musetrace.muse.engine import Engine
+from musetrace.muse.generation import Generation
 from tests.unit import fake_cuda
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -65,12 +66,12 @@ def test_every_launch_is_filed_and_no_header_is_stale(
     assert ("replay" in module.made[0].log) == (launches == "graph")
 
 
-@pytest.mark.parametrize("launches", ["--eager", "--graph"])
+@pytest.mark.parametrize("launches", [[], ["--eager"], ["--graph"]])
 def test_whole_steps_are_what_is_recorded_when_nothing_is_said(
-    tmp_path: Path, module: ModuleType, capsys: pytest.CaptureFixture[str], launches: str
+    tmp_path: Path, module: ModuleType, capsys: pytest.CaptureFixture[str], launches: list[str]
 ) -> None:
     path = tmp_path / "run"
-    assert main(["record", "-o", str(path), "--device", "cuda", "--steps", "3", launches]) == 0
+    assert main(["record", "-o", str(path), "--device", "cuda", "--steps", "3", *launches]) == 0
     run = musetrace.open(path)
     assert run.manifest["build"]["guesses"] == "tree"
     assert run.job_table.name == "muse_gpu_step"
@@ -92,7 +93,9 @@ def test_whole_steps_are_what_is_recorded_when_nothing_is_said(
             assert op in {run.job_table.op_name(int(job)) for job in jobs}
     known = {one["kind"] for one in run.manifest["job_bytes"]}
     assert {"draft_context", "draft_layer", "draft_head", "sliding"} <= known
-    assert ("replay" in module.made[0].log) == (launches == "--graph")
+    assert module.made[0].log.count("replay") == (0 if launches == ["--eager"] else 3)
+    assert module.made[0].log.count("capture") == (launches != ["--eager"])
+    assert run.manifest["build"]["launches"] == ("eager" if launches == ["--eager"] else "graph")
     capsys.readouterr()
     assert main(["report", str(path)]) == 0
     out = capsys.readouterr().out
@@ -178,6 +181,43 @@ def test_steps_that_find_no_buffers_are_lost_and_never_misfiled(
     whole = {(step, launch) for step in (*range(21), 30) for launch in range(3)}
     filed = set(zip(*(run.launches(0)[name].to_pylist() for name in ("step", "launch")), strict=True))
     assert filed - {(21, 0)} == whole
+
+
+def test_what_is_recorded_later_is_captured_before_its_first_step(tmp_path: Path, module: ModuleType) -> None:
+    """A generation that was there before the recorder, and a verify pass beside whole steps."""
+    engine = Engine("mini", device="cuda")
+    generation = Generation(engine, [1, 2, 3])
+    with musetrace.record(tmp_path / "run") as recorder:
+        engine.attach(recorder)
+        assert module.made[0].log.count("capture") == 1
+        generation.step(0)
+        engine.finish_step(0, 1, 2, 1)
+        assert module.made[0].log.count("capture") == 1
+        engine.wait_for_room()
+        engine.verify(np.arange(16), 0, 1)
+        engine.finish_step(1, 2, 3, 1)
+        # On two ranks: a step with draft, tree and what is behind the pass, and a pass alone.
+        assert recorder.close().launches == 2 * (21 + 10)
+
+
+def test_a_whole_step_that_is_given_up_leaves_its_report_in_the_run(
+    tmp_path: Path, module: ModuleType
+) -> None:
+    engine = Engine("mini", device="cuda")
+    generation = Generation(engine, [1, 2, 3])
+    with musetrace.record(tmp_path / "run") as recorder:
+        engine.attach(recorder)
+        generation.step(0)
+        engine.device.set_lost_block(3)  # type: ignore[attr-defined]
+        with pytest.raises(LaunchTimeoutError, match="stop1_wait_ranks for o_proj_send"):
+            generation.step(1)
+        engine.device.set_lost_block(None)  # type: ignore[attr-defined]
+        engine.wait_for_room()
+        generation.step(2)
+        assert recorder.close().lost_launches == 0
+    run = musetrace.open(tmp_path / "run")
+    assert [report["site"] for report in run.manifest["reports"]] == [fake_cuda.REPORT["site"]]
+    assert set(run.launches(0)["step"].to_pylist()) == {0, 1, 2}
 
 
 def test_a_launch_that_is_given_up_leaves_its_report_in_the_run(
