@@ -116,10 +116,16 @@ def record_decode(
         guesses=options.guesses,
         checkpoint=options.weights,
     )
-    engine.attach(recorder, context)
     if sampling is not None and engine.steps is None:
         raise UsageError("--temperature is for whole steps, and these are verify passes alone; leave it out")
+    # Steps without text warm up as they are recorded. What is wrong with a prompt or a draft shows before
+    # there is a run.
+    decodes = context is None
+    if not decodes:
+        engine.attach(recorder, context)
     run_step, made = _steps_of(engine, context, prompt.ids, options.seed, sampling)
+    if decodes:
+        engine.attach(recorder)
     progress(0, options.steps)
     first = len(made)
     for step in range(options.steps):
@@ -129,7 +135,7 @@ def record_decode(
         engine.finish_step(step, begin_ns, clock_ns(), len(tokens))
         made += tokens
         progress(step + 1, options.steps)
-    if context is not None:
+    if not decodes:
         return Decoded()
     return Decoded(len(made) - first, prompt.text, prompt.says(made))
 

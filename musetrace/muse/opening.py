@@ -67,9 +67,9 @@ class EngineOptions:
         budget_ns: of a wait inside a launch.
         layers: run the first so many only; GPU.
         stop4: ``sumsq`` or ``gather``, see ``CudaDevice``; GPU.
-        launches: ``graph`` (a step is one CUDA graph, drained at its end) or ``eager`` (each launch is drained
-            when it has ended, so a program that dies loses less). ``eager`` for verify passes of a
-            model that decodes text, else ``graph``; GPU.
+        launches: ``graph`` (a step is one CUDA graph, drained at its end) or ``eager`` (each launch is
+            drained when it has ended: a program that dies loses less). ``eager`` for verify passes of a model
+            that decodes text, else ``graph``; GPU.
         guesses: ``tree`` or ``chain``: what whole steps verify of the draft's guesses; ``none`` for a device
             that runs verify passes alone. ``tree`` where whole steps can be run: a draft is known, and all
             layers run; else ``none``.
@@ -131,6 +131,7 @@ def open_model(model: str | MuseConfig, options: EngineOptions) -> OpenedModel:
     tp = _default_tp(config) if options.tp is None else options.tp
     config.validate(tp)
     _check(options)
+    check_capacity(config, options.capacity)
     return _on_gpu(config, tp, options) if device == "cuda" else _on_cpu(config, tp, options)
 
 
@@ -171,6 +172,13 @@ def _check(options: EngineOptions) -> None:
         if value is not None and value not in choices:
             told = f"{', '.join(choices[:-1])} or {choices[-1]}"
             raise UsageError(f"{name} is {told}, not {value!r}")
+
+
+def check_capacity(config: MuseConfig, capacity: int | None) -> None:
+    """Raises UsageError for a KV cache that no step fits, or with more positions than the model has."""
+    most = config.max_position_embeddings
+    if capacity is not None and not TOKENS <= capacity <= most:
+        raise UsageError(f"model {config.name} takes a capacity of {TOKENS} to {most}, not {capacity}")
 
 
 def _too_large_for_cpu(config: MuseConfig) -> bool:

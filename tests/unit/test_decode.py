@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,3 +182,14 @@ def test_weights_with_a_tokenizer_decode_text(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             record_decode(recorder, replace(options, **changed), lambda done, of: None)  # type: ignore[arg-type]
+    shutil.rmtree(tmp_path / "w" / "draft")
+    for batch, changed, message in (
+        (1, {"prompt": "the end " * 500}, "a prompt of .* tokens and 1 new ones need a cache of"),
+        (1, {}, "draft is no checkpoint"),
+        (2, {"prompt": "the end " * 500}, "prompt 0 of the batch: .* need a cache of"),
+    ):
+        # Refused before there is a run.
+        told = replace(options, batch=batch, **changed)  # type: ignore[arg-type]
+        with musetrace.record(tmp_path / "none") as refused, pytest.raises(UsageError, match=message):
+            record_decode(refused, told, lambda done, of: None)
+        assert not (tmp_path / "none").exists()

@@ -138,3 +138,12 @@ def test_a_model_without_a_draft_says_so() -> None:
         engine.generate([1], 2)
     with pytest.raises(UsageError, match="intermediate_size 96 cannot be shared by 4 ranks"):
         Engine(TARGET, draft=replace(DRAFT, intermediate_size=96), tp=4, blocks=1)
+
+
+@pytest.mark.parametrize("capacity", [15, 513, 1 << 40])
+def test_a_cache_that_the_model_has_no_positions_for_is_refused(capacity: int) -> None:
+    with pytest.raises(UsageError, match=f"model small takes a capacity of 16 to 512, not {capacity}"):
+        Engine(TARGET, draft=DRAFT, tp=1, blocks=1, capacity=capacity)
+    engine = Engine(TARGET, draft=DRAFT, tp=1, blocks=1, capacity=16)
+    with pytest.raises(UsageError, match="need a cache of 17 positions, and it has 16"):
+        engine.generate([1], 2)

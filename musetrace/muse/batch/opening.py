@@ -26,6 +26,7 @@ from musetrace.muse.cuda_tables import TARGET
 from musetrace.muse.opening import (
     DEFAULT_TP,
     EngineOptions,
+    check_capacity,
     chosen_device,
     default_capacity,
     require_cpu_size,
@@ -95,6 +96,7 @@ def open_chain(config: MuseConfig, options: EngineOptions, sequences: int) -> Op
         raise UsageError(
             f"a batch runs in one process, and there are {place.processes}; start it without torchrun"
         )
+    check_capacity(config, options.capacity)
     on_gpu = chosen_device(config, options.device) == "cuda"
     return (_on_gpu if on_gpu else _on_cpu)(config, options, sequences)
 

@@ -47,11 +47,11 @@ def record_batch(recorder: Recorder, options: DecodeOptions, progress: Callable[
     told = EngineOptions(options.device, options.tp, seed=options.seed, checkpoint=options.weights)
     opened = open_chain(config, told, options.batch)
     opened.build["musetrace"] = musetrace.__version__
-    collector = recorder.attach(opened.source())
-    collector.report({"kernel": "", "text": opened.note})
     generation = BatchGeneration(
         opened.chain, [prompt.ids.tolist() for prompt in prompts], samplings=samplings
     )
+    collector = recorder.attach(opened.source())
+    collector.report({"kernel": "", "text": opened.note})
     made = [generation.first_tokens[0]]
     progress(0, options.steps)
     for step in range(options.steps):
