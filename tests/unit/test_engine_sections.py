@@ -20,6 +20,8 @@ from musetrace.cli.report.overlap_section import over_time_lines, overlap_blocks
 from musetrace.cli.report.roofline_section import no_bytes_sentence, roofline_blocks
 from musetrace.job_bytes import JobBytes, LaunchBytes, RunBytes
 from musetrace.known_bytes import known_bytes
+from musetrace.muse.decode import DecodeOptions, record_decode
+from musetrace.muse.engine import Engine
 from musetrace.store.index import keep_probe
 from tests.unit.attached_run import GEMM
 from tests.unit.fake_run import FakeRun, Launch, Span
@@ -60,9 +62,12 @@ def test_a_recording_has_its_roofline_and_the_ceiling_of_the_probe_that_is_kept_
 
 
 def test_an_older_recording_has_its_roofline_and_says_where_the_bytes_are_from(
-    tmp_path: Path, repository: Path, capsys: Out
+    tmp_path: Path, repository: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = shutil.copytree(repository / "samples/recordings/mini-cpu-tp2", tmp_path / "older")
+    monkeypatch.setattr(Engine, "_job_bytes", lambda engine, position: ())
+    older = tmp_path / "older"
+    with musetrace.record(older) as recorder:
+        record_decode(recorder, DecodeOptions(device="cpu", steps=2, guesses="none"), lambda done, of: None)
     page = report(capsys, older, "--kind", "sliding", "--width", "140")
     # Six sliding layers x two steps x two ranks; a rank has four heads of 64: 512 x 256 x 2 bytes.
     assert line_of(page, "o_proj")[:3] == ["24", "262.1", "kB"]
