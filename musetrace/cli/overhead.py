@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from musetrace.cli.command import (
     EXIT_COMPLETE,
@@ -18,10 +18,14 @@ from musetrace.cli.command import (
 from musetrace.cli.output import add_width_option, plain, print_json, print_lines, screen_of
 from musetrace.cli.overhead_page import code_lines, page
 from musetrace.cli.progress import ProgressBar
+from musetrace.cli.whole_step_page import whole_step_page
 from musetrace.errors import OverheadError, RecordError, UsageError
 from musetrace.overhead.machine_code import compare_files
 from musetrace.overhead.result import OverheadResult
 from musetrace.store.whole_file import write_atomically
+
+if TYPE_CHECKING:
+    from musetrace.overhead.whole_step.measure import WholeStep
 
 _ROUNDS_OF_PROGRAM, _WARM_UP = 30, 2
 _MODEL_NUMBERS = (
@@ -38,7 +42,8 @@ _SCHEDULE_NUMBERS = (
 )
 # What makes sense for one subject only; all are None or False where they were not given.
 _OF_MODEL = ("model", "tp", "blocks", "layers", "context", "no_recorder")
-_OF_MEASUREMENT = (*_OF_MODEL, "device", "rounds", "steps", "warm_up", "seed", "stamps", "call")
+_OF_MEASUREMENT = (*_OF_MODEL, "device", "rounds", "steps", "warm_up", "seed", "stamps", "call", "whole_step")
+_NOT_OF_WHOLE_STEP = ("blocks", "layers", "no_recorder", "steps", "warm_up", "stamps", "call")
 
 
 class OverheadCommand(Command):
@@ -60,6 +65,12 @@ class OverheadCommand(Command):
             nargs=2,
             metavar=("OFF", "ABSENT"),
             help="compare the machine code of two files, and measure nothing",
+        )
+        parser.add_argument(
+            "--whole-step",
+            action="store_true",
+            help="time whole decode steps of the built-in model instead: draft, verify, accept, stamps on "
+            "and off, and the chain of ordinary kernels beside them; GPU",
         )
         parser.add_argument(
             "--device", choices=("auto", "cpu", "cuda"), help="default auto: a GPU where there is one"
@@ -90,6 +101,9 @@ class OverheadCommand(Command):
             equal = all(kernel.difference is None for kernel in kernels)
             document: dict[str, Any] = {"equal": equal, "kernels": [kernel.to_json() for kernel in kernels]}
             lines = code_lines(tuple(kernels), screen)
+        elif args.whole_step:
+            step = _whole_step(args)
+            equal, document, lines = True, step.to_json(), whole_step_page(step, screen)
         else:
             result = _measured(args)
             equal, document = result.sound, result.to_json()
@@ -120,6 +134,31 @@ def _stamps(args: argparse.Namespace) -> tuple[str, ...]:
     return ("register", "store") if args.stamps is None else tuple(args.stamps.split(","))
 
 
+def _whole_step(args: argparse.Namespace) -> WholeStep:
+    _refuse(args, _NOT_OF_WHOLE_STEP, "--whole-step replays graphs of all builds and parts in turn")
+    try:
+        from musetrace.overhead.whole_step.measure import WholeStepOptions, measure_whole_step
+    except ModuleNotFoundError as error:
+        raise _without_torch(error) from error
+    options = WholeStepOptions(
+        device=args.device or "auto",
+        model=args.model or "mini",
+        tp=args.tp,
+        context=args.context,
+        seed=args.seed or 0,
+        rounds=args.rounds,
+    )
+    with ProgressBar(sys.stderr, "measuring", "rounds") as bar:
+        return measure_whole_step(options, bar.show)
+
+
+def _without_torch(error: ModuleNotFoundError) -> Exception:
+    """What to raise where the built-in step cannot be imported."""
+    if (error.name or "").partition(".")[0] != "torch":
+        return error
+    return RecordError("the built-in step needs torch: pip install 'musetrace[record]'")
+
+
 def _of_program(args: argparse.Namespace, bar: ProgressBar) -> OverheadResult:
     from musetrace.overhead.measure import measure_program
     from musetrace.overhead.program import load_function
@@ -142,9 +181,7 @@ def _of_model(args: argparse.Namespace, bar: ProgressBar) -> OverheadResult:
     try:
         from musetrace.overhead.built_in.measure import BuiltInOptions, measure_built_in
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "torch":
-            raise
-        raise RecordError("the built-in step needs torch: pip install 'musetrace[record]'") from error
+        raise _without_torch(error) from error
     options = BuiltInOptions(
         device=args.device or "auto",
         model=args.model or "mini",

@@ -27,7 +27,7 @@ def page(result: OverheadResult, screen: Screen) -> list[str]:
     lines = wrap(f"musetrace overhead: {screen.shown(_subject(result.facts.subject))}", screen.width)
     lines += labelled("device", screen.shown(_device(result.facts.subject)), screen)
     for when, reading in result.facts.conditions.items():
-        lines += labelled(when, screen.shown(_conditions(reading)), screen)
+        lines += labelled(when, screen.shown(conditions_text(reading)), screen)
     lines += labelled("method", _method(result), screen)
     for measure in result.baseline_ns:
         title = _MEASURES[measure] if len(result.baseline_ns) > 1 else "a step"
@@ -65,7 +65,8 @@ def _device(subject: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _conditions(reading: dict[str, Any]) -> str:
+def conditions_text(reading: dict[str, Any]) -> str:
+    """A reading of the device's conditions in words."""
     if "missing" in reading:
         return f"not known: {reading['missing']}"
     if "sm_mhz" not in reading:

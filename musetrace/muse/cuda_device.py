@@ -101,6 +101,7 @@ class CudaDevice:
             self.job_table = step_table().table
             self._device.set_stamp_rows(self.job_table.slots, *step_table().first_slots)
         self._tensors: list[dict[str, Tensor]] = []
+        self._packed: dict[int, dict[str, int]] = {}
         self._embedding: Tensor | None = None
         self.copies = StampCopies(self._device.stream, self.gpu)
         self._state = (-1, -1)
@@ -128,15 +129,18 @@ class CudaDevice:
         Raises:
             DeviceError: the GPU has no room for them.
         """
-        rope = {"rope": rope_table(self.config, self.capacity, self.gpu)}
-        self._device.set_rope(self._keep(rope)["rope"])
+        rope = self._keep({"rope": rope_table(self.config, self.capacity, self.gpu)})
+        self._device.set_rope(rope["rope"])
         with self._refused():
             for rank in range(self.ranks):
                 for layer in range(self.layers):
                     of_layer = self._keep(weights.layer(self.first_rank + rank, layer))
                     is_bf16 = self.config.expert_format(layer) == "bf16"
                     self._device.set_layer(rank, layer, of_layer, self.config.is_global(layer), is_bf16)
-                self._device.set_head(rank, self._keep(weights.head(self.first_rank + rank)))
+                    self._packed.setdefault(layer, of_layer)
+                head = self._keep(weights.head(self.first_rank + rank))
+                self._device.set_head(rank, head)
+                self._packed.setdefault(self.layers, head | rope)
             if self.draft is not None:
                 self._embedding = weights.embedding()
         # They were made in torch's stream and are read in another.
@@ -192,6 +196,13 @@ class CudaDevice:
             state = dict(self._device.step())
         self._next_position = int(state["position"])
         return state
+
+    def packed(self, layer: int) -> dict[str, int]:
+        """Device addresses of the first rank's layer, by the kernel's names (``cuda_weights.upload_layer``).
+
+        Behind the last layer: of the head, and ``rope``, the table of :func:`cuda_weights.rope_table`.
+        """
+        return dict(self._packed[layer])
 
     def _keep(self, tensors: dict[str, Tensor]) -> dict[str, int]:
         """The addresses of tensors, which live as long as the device."""

@@ -70,6 +70,15 @@ def test_the_command_line_measures_and_says_what_the_gpu_was_doing(tmp_path: Pat
     assert document["method"]["clocks"]["launches"]["resolution_ns"] == 500
 
 
+def test_whole_steps_are_timed_beside_the_chain(capsys: Out) -> None:
+    assert main(["overhead", "--whole-step", "--device", "cuda", "--rounds", "3", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    took = {one["name"]: one["device_ns"]["median"] for one in document["graphs"]}
+    assert {"step, off", "draft", "verify", "accept", "chain, programmatic launch", "chain"} <= set(took)
+    assert all(0 < median < 1e9 for median in took.values())
+    assert document["launches"] == {"step": 21, "draft": 8, "verify": 11, "accept": 2}
+
+
 def test_a_program_is_timed_with_events_in_its_stream() -> None:
     x = torch.ones(1024, 1024, device="cuda")
     stream = torch.cuda.Stream()

@@ -31,7 +31,9 @@ class FakeBaselineChain:
 
     def __post_init__(self) -> None:
         self.caches: list[dict[int, bytes]] = [{} for _ in range(self.sequences)]
-        if self.shape["ranks"] != 1:
+        self.positions: list[int] = []
+        self.graphs: list[str] = []
+        if self.shape["ranks"] != 1 and not self.loopback:
             raise ValueError("the baseline chain cannot run this model: one rank at a time")
 
     def set_layer(self, layer: int, addresses: dict[str, int]) -> None:
@@ -46,7 +48,21 @@ class FakeBaselineChain:
     def capture(self, mode: str, layers: list[int], with_head: bool, with_entry: bool) -> int:
         assert sorted(self.layers) == layers
         self.log.append(f"capture {mode} {with_head} {with_entry}")
-        return 7
+        self.graphs.append(mode)
+        return len(self.graphs) - 1
+
+    def set_position(self, position: int) -> None:
+        self.positions.append(position)
+
+    def time_graphs(self, graphs: list[int], rounds: int) -> list[list[float]]:
+        """Half a ms with programmatic launch, one without; the first of two replays is slower."""
+        self.log += [f"time {self.graphs[graph]}" for graph in graphs]
+        assert self.residual
+        return [[9.0, 0.5 if self.graphs[graph] == "pdl" else 1.0] * rounds for graph in graphs]
+
+    @property
+    def kernels_per_layer(self) -> int:
+        return 17 if self.loopback else 15
 
     def set_rows(self, sequences: list[int], positions: list[int]) -> None:
         assert len(sequences) == len(positions) == ROWS
@@ -56,7 +72,7 @@ class FakeBaselineChain:
         self.residual = [row.tobytes() for row in residual]
 
     def replay(self, graph: int) -> None:
-        assert graph == 7
+        assert self.graphs[graph] == "pdl"
         if self.failure:
             raise RuntimeError(self.failure)
         self.log.append("replay")
