@@ -98,6 +98,14 @@ def test_tokens_are_those_of_the_target(engines: Engines, tp: int, sampling: Sam
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
+def test_a_thousand_tokens_by_chains_are_those_of_plain_decoding(engines: Engines, tp: int) -> None:
+    engine = engines(tp, "chain")
+    for length in (5, 64, 120):
+        prompt = prompt_of(length)
+        assert engine.generate(prompt, 340) == plain(engine, prompt, 340), length
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
 def test_logits_do_not_depend_on_where_a_pass_begins(engines: Engines, tp: int) -> None:
     """Bit for bit, through all layers: so decoding by chains of guesses is decoding one by one."""
     engine, text = engines(tp), np.array(prompt_of(160))
