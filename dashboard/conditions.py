@@ -50,11 +50,23 @@ def conditions(run: RecordedRun) -> list[Condition]:
         _section("device", manifest.get("device")),
         *model,
         Condition("extent", _extent(run)),
-        Condition("stamps", _short(manifest.get("stamps"))),
+        _stamps(manifest),
         _clock(manifest.get("clock")),
         _verdict(run),
         _losses(run),
     ]
+
+
+def recorder_notes(manifest: Mapping[str, Any]) -> list[str]:
+    """What the recorder noted of the program, other than wait reports."""
+    reports = manifest.get("reports")
+    found = [one for one in reports if isinstance(one, Mapping)] if isinstance(reports, list) else []
+    return [one["text"] for one in found if "kernel" in one and isinstance(one.get("text"), str)]
+
+
+def _stamps(manifest: Mapping[str, Any]) -> Condition:
+    notes = "\n".join(recorder_notes(manifest))[:_LONGEST_DETAIL]
+    return Condition("stamps", _short(manifest.get("stamps")), notes)
 
 
 def _section(label: str, section: object) -> Condition:

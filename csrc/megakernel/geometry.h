@@ -65,8 +65,9 @@ constexpr Plan make_plan(const Shape& s) {
             slices_of(s.hidden, 8, dense),
             // X of a slice must fit 64 KB.
             slices_of(s.hidden, 4, s.blocks),
+            // A power of two, so that a run of keys finds its warp without a division.
             per_head >= 8   ? 8
-            : per_head >= 1 ? per_head
+            : per_head >= 1 ? power_of_two_within(per_head)
                             : 1,
             s.blocks >= 128  ? 8
             : s.blocks >= 16 ? s.blocks / 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from musetrace.dashboard.conditions import RecordedRun
+from musetrace.dashboard.conditions import RecordedRun, recorder_notes
 from musetrace.figures.wording import many
 from musetrace.wording.observed import observed_note
 
@@ -18,7 +18,10 @@ def quality(flagged: int, below_tick: int | None) -> list[str]:
 def nothing_stamped(run: RecordedRun) -> str:
     """Why there is nothing to draw."""
     if run.manifest.get("stamps") == "off":
-        return "This run was recorded with stamps off: it has launches and step times, but no timeline."
+        launches = any(entry.get("launches") for entry in run.manifest.get("ranks", []))
+        there = "launches and step times" if launches else "step times"
+        why = "".join(f" Note: {text}." for text in recorder_notes(run.manifest)[:1])
+        return f"This run was recorded with stamps off: it has {there}, but no timeline.{why}"
     return "Nothing was stamped in what was chosen, so there is no timeline to draw."
 
 

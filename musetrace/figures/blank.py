@@ -11,7 +11,8 @@ from musetrace.figures.wording import shown
 
 _HEIGHT_PX = 180
 _LONGEST_SENTENCE = 400
-_WRAP = 90
+# What a third of a page has room for.
+_WRAP = 54
 
 
 def sentence_figure(sentence: str, theme_name: str) -> go.Figure:

@@ -17,6 +17,7 @@ from hostile import HOSTILE
 
 from musetrace.job_table import JobTable
 from musetrace.store import Run, open_run
+from musetrace.store.frame import ChunkType
 from musetrace.store.index import keep_probe
 
 if TYPE_CHECKING:
@@ -146,6 +147,17 @@ def unstamped(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One step of two launches, recorded with stamps off."""
     folder = tmp_path_factory.mktemp("unstamped")
     return open_run(build_run_from_text(folder, SHORT, slot_bytes=0))
+
+
+@pytest.fixture(scope="session")
+def batched(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Steps without launches, and a note that says why."""
+    journal = JournalBuilder(tmp_path_factory.mktemp("batched"), JobTable.built_in(), blocks=1, slot_bytes=0)
+    journal.json(ChunkType.REPORT, {"kernel": "", "text": "a batch runs elsewhere <b>"})
+    for step in range(2):
+        journal.step(step, 1000 * step + 1, 1000 * step + 701, tokens=4)
+    journal.end()
+    return open_run(journal.folder)
 
 
 @pytest.fixture(scope="session")

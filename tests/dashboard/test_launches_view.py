@@ -9,6 +9,7 @@ from hostile import HOSTILE
 
 from musetrace import analysis
 from musetrace.analysis.spans.run_axis import origin_ns
+from musetrace.dashboard.conditions import conditions
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import Scope
 from musetrace.dashboard.views import launches
@@ -110,6 +111,16 @@ def test_runs_with_stamps_off_have_the_hosts_times_alone(unstamped: Run) -> None
     assert len([x for x in host.data[1].x if x is not None]) == 3 * 2
     assert all("stamps off" in said(one) for one in draw_edges(unstamped, Scope(), "light")[:3])
     assert [row["what"] for row in list_steps(unstamped, Scope())[1].rowData] == ["step (host)"]
+
+
+def test_steps_without_launches_have_the_note_that_says_why(batched: Run) -> None:
+    figure, note, host = draw_step(batched, Scope(), "light")
+    assert (note, host) == ("step 0: no launch of it is here", None)
+    words = said(figure)
+    assert "it has step times, but no timeline. Note: a batch runs elsewhere &lt;b&gt;." in words
+    (stamps,) = [one for one in conditions(batched) if one.label == "stamps"]
+    assert (stamps.value, stamps.detail) == ("off", "a batch runs elsewhere <b>")
+    assert [row["what"] for row in list_steps(batched, Scope())[1].rowData] == ["step (host)"]
 
 
 def test_an_empty_run_says_so(empty: Run) -> None:

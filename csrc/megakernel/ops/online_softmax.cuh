@@ -12,11 +12,10 @@ __device__ __forceinline__ void prefetch_line(const void* line) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
-// The first run of keys, from `first` on, of one of the `parts` that share them. A run's part follows from where its
-// keys lie in the cache alone, so a token's sums have one order, wherever the pass begins that the token is in.
+// The first run of keys, from `first` on, of one of the `parts`, a power of two, that share them. A run's part follows
+// from where its keys lie in the cache alone, so a token's sums have one order, wherever the pass begins that it is in.
 __device__ __forceinline__ std::uint32_t first_run_of(std::uint32_t part, std::uint32_t parts, std::uint32_t first) {
-    const std::uint32_t place = first % parts;
-    return first - place + part + (part < place ? parts : 0);
+    return first + ((part - first) & (parts - 1));
 }
 
 template <std::uint32_t kHeadDim>

@@ -39,6 +39,12 @@ def draw_step(run: RecordedRun, scope: Scope, theme_name: str) -> tuple[go.Figur
             return sentence_figure("This run has no step yet.", theme_name), "", None
         table = launches_of_step(run, step=step, rank=scope.arguments["rank"])
         rows = table.to_pylist()
+        if not rows:
+            return (
+                sentence_figure(nothing_stamped(run), theme_name),
+                f"step {step}: no launch of it is here",
+                None,
+            )
         host = any(row["host_step_ns"] is not None for row in rows)
         picked = None if scope.kind == ALL else scope.kind
         stamped = any(row["begin_ns"] is not None for row in rows)
