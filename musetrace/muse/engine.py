@@ -210,7 +210,8 @@ class Engine:
         with the same seed. See ``generation.Generation`` for more than the tokens.
 
         Several prompts run on the ordinary chain of kernels (``musetrace.muse.batch``), which has weights of
-        its own, made at the first batch of that size. It is not stamped; a recorder keeps a note of it.
+        its own, made at the first batch of that size. It sums in an order of its own: where two tokens are as
+        good as equal it may choose the other one. It is not stamped; a recorder keeps a note of it.
 
         Args:
             prompt: token ids, at least one; or up to 16 such prompts.

@@ -22,6 +22,8 @@ from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.engine import Engine
 from musetrace.muse.prompt import synthetic_prompt
 from musetrace.muse.reference import embed
+from musetrace.muse.rounding import Rounding
+from musetrace.muse.speculative.reference import plain_tokens
 from musetrace.muse.speculative.sampling import Sampling
 from musetrace.muse.weights import synthesize, synthesize_head
 from tests.unit import fake_cuda
@@ -44,10 +46,17 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.mark.parametrize("sampling", [None, Sampling(0.8, 5)])
 def test_each_sequence_has_the_tokens_that_it_has_alone(engine: Engine, sampling: Sampling | None) -> None:
-    """Prompts of a pass and of several, shorter and longer than the window of 20."""
+    """By the device's whole steps, and by the chain itself, one token a pass.
+
+    Prompts of a pass and of several, shorter and longer than the window of 20.
+    """
     prompts = [prompt_of(length) for length in (1, 16, 45, 45)]
     alone = [engine.generate(prompt, COUNT, sampling) for prompt in prompts]
     assert engine.generate(prompts, COUNT, sampling) == alone
+    model, tp = synthesize(TARGET, seed=6), engine.device.tp
+    for prompt, tokens in zip(prompts, alone, strict=True):
+        plain = plain_tokens(model, np.array(prompt), COUNT, CAPACITY, Rounding.BF16, tp, sampling)
+        assert plain == tokens
     assert engine.generate(prompts[1:3], COUNT, sampling) == alone[1:3]
     assert engine.generate([prompts[1]], COUNT, sampling) == [alone[1]]
 

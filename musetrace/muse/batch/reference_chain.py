@@ -15,7 +15,7 @@ from musetrace.muse.weights import ModelWeights
 
 
 class ReferenceChain:
-    """See :class:`OrdinaryChain`. It rounds where the device does, so its tokens are the device's.
+    """See :class:`OrdinaryChain`. It rounds where the device does, but takes sums in fp64.
 
     Args:
         model: the weights.
