@@ -145,6 +145,18 @@ def test_work_follows_from_the_routing() -> None:
     )
 
 
+@pytest.mark.parametrize("q_heads", [1, 2, 8, 16])
+def test_a_head_s_keys_are_split_by_a_power_of_two(q_heads: int) -> None:
+    """Of the blocks that each head can have, eight at most: the kernel finds a run's warp by a mask."""
+    sizes = {"hidden": 512, "moe_hidden": 256, "intermediate": 256, "experts": 16, "top_k": 4}
+    for blocks in range(4, 133):
+        shape = make_shape(1, blocks, q_heads=q_heads, kv_heads=1, **sizes)
+        splits = native.plan(shape)["splits"]
+        of_head = max(1, min(8, blocks // q_heads))
+        assert splits in (1, 2, 4, 8)
+        assert splits <= of_head < 2 * splits
+
+
 def test_a_shape_that_the_kernel_does_not_run_is_refused() -> None:
     with pytest.raises(ValueError, match="hidden must be a multiple of 512"):
         make_shape(
