@@ -105,7 +105,7 @@ def _on_cpu(config: MuseConfig, options: EngineOptions, sequences: int) -> Opene
     require_cpu_size(config)
     tp = DEFAULT_TP if options.tp is None else options.tp
     config.validate(tp)
-    capacity = options.capacity or default_capacity(config)
+    capacity = options.capacity or default_capacity(config, context=None)
     chain = ReferenceChain(_weights(config, options), sequences=sequences, capacity=capacity, tp=tp)
     device = {"kind": "cpu", "name": cpu_name()}
     build = {"tp": tp, "batch": sequences, "program": "torch reference, one sequence after the other"}
@@ -122,7 +122,7 @@ def _weights(config: MuseConfig, options: EngineOptions) -> ModelWeights:
 def _on_gpu(config: MuseConfig, options: EngineOptions, sequences: int) -> OpenedChain:
     config.validate(1)
     module = require_gpu()
-    capacity = options.capacity or default_capacity(config)
+    capacity = options.capacity or default_capacity(config, context=None)
     need = memory_need(config, 1, 1, config.num_hidden_layers, capacity)
     require_memory(replace(need, kv_bytes=sequences * need.kv_bytes, sequences=sequences), config.name)
     if options.checkpoint is not None:

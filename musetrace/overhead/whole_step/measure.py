@@ -133,7 +133,7 @@ def _opened(options: WholeStepOptions) -> tuple[Engine, int]:
             "whole steps are timed as CUDA graphs; on the CPU device record a run, and report has its parts"
         )
     is_slice = config.slice_tp is not None
-    context = checked_context(config, options.context) if is_slice else PROMPT_TOKENS
+    context = checked_context(config, options.context) if is_slice else None
     if options.context is not None and not is_slice:
         raise UsageError(
             f"--context is for a slice; model {config.name} stands behind {PROMPT_TOKENS} tokens"
@@ -147,7 +147,7 @@ def _opened(options: WholeStepOptions) -> tuple[Engine, int]:
         launches="graph",
         guesses="tree",
     )
-    return engine, context
+    return engine, PROMPT_TOKENS if context is None else context
 
 
 def _in_turn(
