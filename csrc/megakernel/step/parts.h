@@ -9,10 +9,9 @@
 // anybody fills a slot of it,
 //   1. who read it in launch L - 1 must have ended. The reset begins behind them: launches of a GPU follow each other.
 //   2. the reset must be visible. Who fills the slot is a warp of launch L + 1, here or on a peer's GPU. Before its
-//   first
-//      write all blocks of launch L have ended on its own GPU. Among them is the block that puts the parts together,
-//      and that has in launch L received every part that our warps sent: each behind the warp's part of the reset and,
-//      where there are peers, its fence.
+//      first write all blocks of launch L have ended on its own GPU. Among them is the block that puts the parts
+//      together, and that has in launch L received every part that our warps sent: each behind the warp's part of the
+//      reset and, where there are peers, its fence.
 // And nothing that was sent in launch L - 1 comes late: all that is sent in a launch is received in it.
 //
 // As in megakernel/exchange.h it is all one how many GPUs there are, and the begin and the end of a launch that was
