@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import musetrace
 from musetrace.record import clock_comparison
 from musetrace.record.clock_comparison import MOST_FAILURES, ClockComparison, Compared
 from musetrace.record.clock_moments import EVERY_S, FIRST_STEPS, ClockMoments
@@ -16,6 +18,7 @@ from musetrace.record.meeting import Meeting
 from musetrace.record.peer_clock import PeerClock
 from musetrace.record.process_place import ProcessPlace
 from tests.fake_peer_clock import FilePeerClock
+from tests.host_device import HostDevice
 from tests.unit.test_meeting import DictStore
 
 AHEAD_NS = 1_000_000_000
@@ -185,6 +188,26 @@ def test_a_process_without_an_end_is_told_at_once() -> None:
 def test_a_store_that_breaks_ends_it_without_an_error(three: Processes) -> None:
     three.store.broken = True
     assert three.all(ClockComparison.between) == [None] * 3
+
+
+def test_a_recorder_that_is_alone_compares_nothing_and_one_that_cannot_goes_on(tmp_path: Path) -> None:
+    device = HostDevice()
+    with musetrace.record(tmp_path / "run", stamps="store") as recorder:
+        assert not recorder.compare_clocks()
+        collector = recorder.attach(device.source())
+        device.run_step(collector, 0)
+        assert not recorder.compare_clocks()
+        assert not recorder.compare_clocks(when_due=True)
+
+        def broken(**_: object) -> None:
+            raise RuntimeError("an illegal memory access")
+
+        recorder._output.clocks_between = broken  # type: ignore[assignment,union-attr]
+        assert not recorder.compare_clocks()
+        device.run_step(collector, 1)
+        assert recorder.state == "recording"
+    assert not recorder.compare_clocks()
+    assert (recorder.close().verdict, recorder.close().steps) == ("complete", 2)
 
 
 def test_moments_come_after_some_steps_and_then_every_few_seconds() -> None:
