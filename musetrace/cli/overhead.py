@@ -25,7 +25,7 @@ from musetrace.overhead.result import OverheadResult
 from musetrace.store.whole_file import write_atomically
 
 if TYPE_CHECKING:
-    from musetrace.overhead.whole_step.measure import WholeStep
+    from musetrace.overhead.built_in.whole_step.measure import WholeStep
 
 _ROUNDS_OF_PROGRAM, _WARM_UP = 30, 2
 _MODEL_NUMBERS = (
@@ -137,7 +137,7 @@ def _stamps(args: argparse.Namespace) -> tuple[str, ...]:
 def _whole_step(args: argparse.Namespace) -> WholeStep:
     _refuse(args, _NOT_OF_WHOLE_STEP, "--whole-step replays graphs of all builds and parts in turn")
     try:
-        from musetrace.overhead.whole_step.measure import WholeStepOptions, measure_whole_step
+        from musetrace.overhead.built_in.whole_step.measure import WholeStepOptions, measure_whole_step
     except ModuleNotFoundError as error:
         raise _without_torch(error) from error
     options = WholeStepOptions(

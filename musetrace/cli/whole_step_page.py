@@ -13,7 +13,7 @@ from musetrace.cli.text import wrap
 from musetrace.wording.numbers import NOTHING, us
 
 if TYPE_CHECKING:
-    from musetrace.overhead.whole_step.measure import WholeStep
+    from musetrace.overhead.built_in.whole_step.measure import WholeStep
 
 _MEANINGS = {
     "draft": "draft with its tree",

@@ -55,6 +55,7 @@ class FakeOptions:
     weights: str | None = None
     prompt: str | None = None
     temperature: float | None = None
+    batch: int = 1
 
 
 @pytest.fixture
@@ -110,9 +111,10 @@ def test_what_the_gpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None
 
 
 def test_what_the_cpu_is_told(tmp_path: Path, decode: list[FakeOptions]) -> None:
-    words = ["--device", "cpu", "--guesses", "chain", "--temperature", "0.7"]
+    words = ["--device", "cpu", "--guesses", "chain", "--temperature", "0.7", "--batch", "3"]
     assert main(["record", "-o", str(tmp_path / "run"), *words]) == 0
-    assert decode == [FakeOptions("cpu", "mini", 20, None, None, 0, guesses="chain", temperature=0.7)]
+    told = {"guesses": "chain", "temperature": 0.7, "batch": 3}
+    assert decode == [FakeOptions("cpu", "mini", 20, None, None, 0, **told)]  # type: ignore[arg-type]
 
 
 def test_what_was_decoded_is_said(

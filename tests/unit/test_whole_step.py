@@ -12,9 +12,9 @@ import torch
 from musetrace.cli import main
 from musetrace.muse.config import PRESETS, preset
 from musetrace.muse.draft.config import DRAFTS, draft_of
+from musetrace.overhead.built_in.whole_step import step_graphs
+from musetrace.overhead.built_in.whole_step.measure import WholeStepOptions, measure_whole_step
 from musetrace.overhead.clocks import HostStopwatch
-from musetrace.overhead.whole_step import step_graphs
-from musetrace.overhead.whole_step.measure import WholeStepOptions, measure_whole_step
 from tests.unit import fake_cuda
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

@@ -16,7 +16,7 @@ from musetrace.muse.decode import checked_context
 from musetrace.muse.engine import Engine
 from musetrace.muse.opening import chosen_device, default_capacity
 from musetrace.muse.prompt import PROMPT_TOKENS
-from musetrace.overhead.whole_step.step_graphs import STAMPS, Replay, StepGraphs
+from musetrace.overhead.built_in.whole_step.step_graphs import STAMPS, Replay, StepGraphs
 from musetrace.record.conditions import Conditions, gpu_now
 from musetrace.record.process_place import process_place
 
