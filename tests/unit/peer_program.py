@@ -108,8 +108,8 @@ def a_recorded_run(module: ModuleType) -> Outcome:
 
 
 def a_run_at_full_width(module: ModuleType) -> Outcome:
-    """Verify passes of random ranks; `mini` counts as too large for the host."""
-    told = DecodeOptions(device="cuda", tp=4, layers=2, steps=2, context=100)
+    """Whole steps of random ranks with fewer layers; `mini` counts as too large for the host."""
+    told = DecodeOptions(device="cuda", tp=4, layers=6, steps=2, context=100, guesses="chain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "LARGEST_HIDDEN_ON_CPU", 256)
         made: list[RandomRanks] = []

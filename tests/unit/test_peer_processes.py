@@ -133,7 +133,10 @@ def test_processes_make_the_ranks_of_one_model_too_large_for_the_host(
         assert len({tuple(values) for values in own}) == 4
     run = musetrace.open(folder / "full")
     assert (run.verdict, run.ranks) == ("complete", (0, 1, 2, 3))
-    assert run.launches(2)["kind"].to_pylist() == ["entry", "sliding", "sliding", "head"] * 2
+    draft = draft_of(preset("mini")).within(6)
+    plan = gpu_step_plan(preset("mini"), draft, 6)
+    assert run.launches(2)["kind"].to_pylist() == [planned.kind for planned in plan] * 2
+    assert run.manifest["build"]["draft_target_layers"] == list(draft.target_layer_ids)
 
 
 def test_processes_that_share_a_model_compare_their_clocks_between_steps(
