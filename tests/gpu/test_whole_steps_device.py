@@ -208,3 +208,16 @@ def test_every_launch_of_a_step_is_recorded(
     out = capsys.readouterr().out
     for word in ("gate_up", "gemm1", "tree", "accept"):
         assert word in out
+
+
+@pytest.mark.parametrize("launches", ["graph", "eager"])
+def test_stamps_change_no_bit_of_a_step(tmp_path: Path, launches: str) -> None:
+    outputs = []
+    for stamps in ("off", "register", "store"):
+        with musetrace.record(tmp_path / stamps, stamps=stamps) as recorder:
+            told = DecodeOptions(device="cuda", steps=4, launches=launches)
+            record_decode(recorder, told, lambda done, of: None)
+        steps = musetrace.open(tmp_path / stamps).steps(0)
+        outputs.append((steps["tokens"].to_pylist(), steps["output"].to_pylist()))
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert len(set(outputs[0][1])) == 4
