@@ -83,10 +83,10 @@ class Engine:
         if not recorder.active:
             return
         source = replace(self.stamp_source(recorder.stamps), job_bytes=self._job_bytes(position))
-        if self.steps is None:
-            self._passes.prepare(recorder.stamps)
-        elif self._has_draft:
+        if self.steps is not None and self._has_draft:
             self.steps.prepare(recorder.stamps)
+        else:
+            self._passes.prepare(recorder.stamps)
         self._recording, self._recorder = Recording(recorder.attach(source), recorder.stamps), recorder
 
     def stamp_source(self, stamps: str) -> StampSource:

@@ -32,8 +32,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("one_torch_thread", "cuda
 MINI, CAPACITY, COUNT, SEED = preset("mini"), 512, 40, 4
 # A token, a pass, several of them, and longer than the window of 64.
 LENGTHS = (1, 16, 37, 90)
-# Of a row's rms: a few values that fall over a bf16 edge in eight layers.
-ERROR = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -134,23 +132,20 @@ def test_tokens_of_a_batch_are_those_of_each_sequence_alone(
         assert choose(logits, positions, sampling).tolist() == tokens
 
 
-def test_the_chain_is_as_near_to_the_reference_as_the_megakernel(
-    cuda: ModuleType, weights: ModelWeights, engine: Engine
-) -> None:
-    """Both round where the reference does, and sum in orders of their own; a row's error in its rms."""
+def test_logits_of_the_chain_are_those_of_the_reference(cuda: ModuleType, weights: ModelWeights) -> None:
+    """It rounds where the reference does, and sums in an order of its own; a row's error in its rms."""
     text = prompt_of(120)
     cache = KvCache.empty(MINI, CAPACITY)
     want = verify(weights, torch.tensor(text), 0, cache, Rounding.BF16).logits.numpy()
+    got = OneSequence(cuda, weights).text_logits(text)
 
-    def error(logits: NDArray[np.float32]) -> float:
-        off = np.sqrt(((logits - want) ** 2).mean(axis=1) / (want**2).mean(axis=1))
-        return float(np.median(off))
+    def errors(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.sqrt(((logits - want) ** 2).mean(axis=1) / (want**2).mean(axis=1))
 
-    ids = np.array(text + [0] * 8)
-    mega = np.concatenate([engine.verify(ids[start : start + 16], start) for start in range(0, 120, 16)])
-    of_mega, of_chain = error(mega[:120]), error(OneSequence(cuda, weights).text_logits(text))
-    print(f"off by {of_mega:.4f} (megakernel), {of_chain:.4f} (chain) of a row's rms")
-    assert of_chain <= max(2 * of_mega, ERROR)
+    # A token whose router is near a tie may take another expert, and is then far off: a few may.
+    assert np.median(errors(got)) < 5e-2, np.sort(errors(got))
+    assert np.quantile(errors(got), 0.8) < 2e-1, np.sort(errors(got))
+    assert np.median(errors(np.roll(got, 1, axis=0))) > 0.5
 
 
 def test_sixteen_sequences_and_a_full_cache(engine: Engine) -> None:
