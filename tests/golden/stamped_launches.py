@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-META, STAMPS, STEP = 1, 3, 4
+META, CLOCK, STAMPS, STEP = 1, 2, 3, 4
 FILE_HEADER, CHUNK_HEADER = 36, struct.Struct("<IIQII")
 WORK, LOADS = ("compute", "send", "recv", "sync"), ("load", "prefetch")
 
@@ -51,10 +51,11 @@ class StampedLaunch:
 
 @dataclass
 class Journal:
-    """A journal: its jobs in the order of the table, and the hash of each step's output."""
+    """A journal: its jobs in the order of the table, the hash of each step's output, readings of clocks."""
 
     jobs: list[dict[str, Any]]
     outputs: dict[int, str]
+    clocks: list[dict[str, Any]]
     _table: dict[str, Any]
     _stamps: list[bytes]
 
@@ -66,7 +67,9 @@ class Journal:
             by_kind[kind].append(payload)
         table = json.loads(by_kind[META][0])["job_table"]
         steps = [json.loads(payload) for payload in by_kind[STEP]]
-        return cls(table["jobs"], {step["step"]: step["output"] for step in steps}, table, by_kind[STAMPS])
+        outputs = {step["step"]: step["output"] for step in steps}
+        clocks = [json.loads(payload) for payload in by_kind[CLOCK]]
+        return cls(table["jobs"], outputs, clocks, table, by_kind[STAMPS])
 
     def launches(self) -> Iterator[StampedLaunch]:
         """All launches, in the order in which they were drained."""
