@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 # A short recording has a comparison in its middle, too.
-FIRST_STEPS = 8
+FIRST_STEPS = 4
 EVERY_S = 2.0
 # Steps may become faster, and a plan of many times what was seen could wait for ever. With four times and
 # less, a drift that changes evenly leaves less between two comparisons (h^2 / 4 of an interval h) than the

@@ -51,11 +51,12 @@ class StampedLaunch:
 
 @dataclass
 class Journal:
-    """A journal: its jobs in the order of the table, the hash of each step's output, readings of clocks."""
+    """A journal: its jobs in the order of the table, hashes of outputs by step, CLOCK chunks, META."""
 
     jobs: list[dict[str, Any]]
     outputs: dict[int, str]
     clocks: list[dict[str, Any]]
+    meta: dict[str, Any]
     _table: dict[str, Any]
     _stamps: list[bytes]
 
@@ -65,11 +66,12 @@ class Journal:
         by_kind: dict[int, list[bytes]] = defaultdict(list)
         for kind, payload in _chunks(file.read_bytes()):
             by_kind[kind].append(payload)
-        table = json.loads(by_kind[META][0])["job_table"]
+        meta = json.loads(by_kind[META][0])
+        table = meta["job_table"]
         steps = [json.loads(payload) for payload in by_kind[STEP]]
         outputs = {step["step"]: step["output"] for step in steps}
         clocks = [json.loads(payload) for payload in by_kind[CLOCK]]
-        return cls(table["jobs"], outputs, clocks, table, by_kind[STAMPS])
+        return cls(table["jobs"], outputs, clocks, meta, table, by_kind[STAMPS])
 
     def launches(self) -> Iterator[StampedLaunch]:
         """All launches, in the order in which they were drained."""

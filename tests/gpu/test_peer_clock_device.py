@@ -179,7 +179,8 @@ def test_ranks_on_two_gpus_are_aligned_by_ping_pong_and_the_hosts_clock_agrees(
     told = first["alignment"][1]
     assert (told["method"], told["note"]) == ("peer_ping_pong", None)
     assert told["error_ns"] < 20_000
-    assert len(told["offsets_ns"]) == (2 if scenario == "recorded_kernels" else 3)
+    compared = len(told["offsets_ns"])
+    assert compared == 2 if scenario == "recorded_kernels" else compared >= 3
     for end in (0, -1):
         root, mine = (anchors[end] for anchors in first["anchors"])
         by_host = (root["device_ns"] - root["host_monotonic_ns"]) - (

@@ -146,7 +146,7 @@ def test_processes_that_share_a_model_compare_their_clocks_between_steps(
         assert (result["verdict"], result["lost"]) == ("complete", 0)
     run = musetrace.open(folder / "many")
     told = run.manifest["ranks"][2]["alignment"]
-    assert len(told["offsets_ns"]) == 3
+    assert len(told["offsets_ns"]) >= 3
     assert told["residual_ns"] is not None
     assert all(abs(offset + 5_000_000_000) <= told["error_ns"] for offset in told["offsets_ns"])
     assert told["note"] is None
