@@ -122,8 +122,8 @@ def table(skew: Skew) -> list[str]:
     worst_us = float(max(skew.apart_ns(0, rank) for rank in skew.process)) / 1000
     steps = {step for launches in skew.arrived.values() for step, _ in launches}
     lines = [
-        f"{len(skew.process)} ranks, steps: {len(steps)}, times of the GPUs good to {worst_us:.2f} us against "
-        "each other:",
+        f"{len(skew.process)} ranks, steps: {len(steps)}, times of the GPUs good to {worst_us:.2f} us "
+        "against each other:",
         "",
         "| stop | launches | from the first rank to the last, us | a rank is ahead of the last by, us "
         "| last: GPU 0 | GPU 1 | cannot tell |",

@@ -154,7 +154,7 @@ def a_busy_gpu() -> Outcome:
 
 def recorded_model() -> Outcome:
     """Decode steps of a model whose ranks are the processes'."""
-    engine = Engine("mini", device="cuda", tp=PROCESSES)
+    engine = Engine("mini", device="cuda", tp=PROCESSES, guesses="none", launches="eager")
     decoder = Decoder(engine, synthetic_prompt(engine.config.vocab_size, seed=0))
     with musetrace.record(FOLDER / "model") as recorder:
         engine.attach(recorder)

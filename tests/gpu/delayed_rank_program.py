@@ -60,6 +60,7 @@ def run_step(engine: Engine, collector: Collector, wait: Wait, step: int, delay_
     device = engine.device
     assert isinstance(device, PeerDevice)
     device.set_residual(engine.embedded(np.arange(16) + step))
+    device.meet()
     begin_ns = time.monotonic_ns()
     wait(HEAD_START_NS)
     for planned in engine.plan:
@@ -71,13 +72,13 @@ def run_step(engine: Engine, collector: Collector, wait: Wait, step: int, delay_
             planned.device_kind, planned.device_layer, 0, "register", lease.address, lease.epoch
         )
         collector.submit(lease, device.stamps_ready(ticket))
-    device.end_pass(0, None)
+    device.end_pass(0, None, has_logits=False)
     collector.step(step, begin_ns, time.monotonic_ns(), 1)
 
 
 def main() -> None:
     signal.alarm(LONGEST_S)
-    engine = Engine("mini", device="cuda", tp=2, blocks=BLOCKS, capacity=64, guesses="none")
+    engine = Engine("mini", device="cuda", tp=2, blocks=BLOCKS, capacity=64, guesses="none", launches="eager")
     assert isinstance(engine.device, PeerDevice)
     process = engine.device._group.place.process
     wait = wait_in_stream_of(engine.device)

@@ -134,7 +134,7 @@ def test_the_late_rank_is_last_where_it_is_late_by_more_than_the_band(
     one = found[late, delay_ns]
     assert one.band_ns < 2_000
     # Now and then the other process's host is late, too.
-    assert one.late_last >= 0.9
+    assert one.late_last >= 0.8
     assert one.tied <= 0.1
 
 
