@@ -25,12 +25,8 @@ class Sends:
 
     @classmethod
     def of(cls, spans: StepSpans, send: int, blocks: int) -> Sends:
-        """The spans of job ``send``, on so many blocks."""
-        sent = np.flatnonzero(spans.job == send)
-        last_ns = np.full(len(spans.launch_id) * blocks, -1, dtype=np.int64)
-        at = spans.launch[sent].astype(np.int64) * blocks + spans.block[sent]
-        np.maximum.at(last_ns, at, spans.end[sent])
-        return cls(spans, last_ns.reshape(-1, blocks))
+        """The spans of job ``send``, on so many blocks; looked for once, for all questions about a stop."""
+        return cls(spans, spans.made_once(f"ends of job {send}", lambda: _last_ends(spans, send, blocks)))
 
     @property
     def here(self) -> Bools:
@@ -46,6 +42,14 @@ class Sends:
     def latest_ns(self) -> Ints:
         """int64[launches]: when the last block was through, -1 where none sent."""
         return np.asarray(self.last_ns.max(axis=1, initial=-1))
+
+
+def _last_ends(spans: StepSpans, send: int, blocks: int) -> Ints:
+    sent = np.flatnonzero(spans.job == send)
+    last_ns = np.full(len(spans.launch_id) * blocks, -1, dtype=np.int64)
+    at = spans.launch[sent].astype(np.int64) * blocks + spans.block[sent]
+    np.maximum.at(last_ns, at, spans.end[sent])
+    return last_ns.reshape(-1, blocks)
 
 
 def seen_on_every_rank(run: RunLike, sends: Sequence[Sends]) -> tuple[Ints, Ints] | None:
