@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/kept_cells.h"
 #include "analysis/lane_questions.h"
 #include "analysis/lane_raster.h"
 #include "analysis/lane_spans.h"
@@ -267,6 +268,33 @@ py::tuple cover_raster(const std::vector<py::tuple>& sources, const WindowNumber
     return py::make_tuple(raster.op, raster.share, raster.strip);
 }
 
+// (edge, place [rows, columns], share, first_row) of one rank and step.
+py::tuple cells_raster(const std::vector<py::tuple>& sources, const WindowNumbers& window, std::int64_t width,
+                       std::int64_t groups, const py::tuple& jobs) {
+    std::vector<analysis::CellLanes> lanes;
+    std::vector<py::array> held;  // what the lanes point to
+    for (const py::tuple& source : sources) {
+        if (source.size() != 4) throw std::invalid_argument("cells are four things");
+        const auto edge = source[0].cast<Column<std::int64_t>>();
+        const auto place = source[1].cast<Bytes>(), share = source[2].cast<Bytes>();
+        if (place.ndim() != 2 || share.ndim() != 2 || place.shape(0) != share.shape(0) ||
+            place.shape(1) != share.shape(1) || edge.ndim() != 1 || edge.size() != place.shape(1) + 1) {
+            throw std::invalid_argument("cells do not fit their edges");
+        }
+        lanes.push_back({edge.data(), place.data(), share.data(), std::size_t(place.shape(1)), place.shape(0),
+                         source[3].cast<std::int64_t>()});
+        held.insert(held.end(), {edge, place, share});
+    }
+    const JobArrays of_jobs = jobs_of(jobs);
+    const analysis::RasterJobs drawn = of_jobs.jobs();
+    Raster raster(window, width, groups, false, of_jobs.classes);
+    {
+        const py::gil_scoped_release free;
+        analysis::cells_raster(lanes, drawn, raster.bins, raster.rows, raster.out);
+    }
+    return py::make_tuple(raster.op, raster.share, raster.strip);
+}
+
 }  // namespace
 
 void bind_analysis_lanes(py::module_ module) {
@@ -296,6 +324,10 @@ void bind_analysis_lanes(py::module_ module) {
     module.def("cover_raster", &cover_raster, py::arg("covers"), py::arg("window"), py::arg("width"), py::arg("groups"),
                py::arg("jobs"), py::arg("by_class"),
                "The same of launches, as (begin, end, reach, packed, first_row); places are strip * ops + op");
+    module.def("cells_raster", &cells_raster, py::arg("cells"), py::arg("window"), py::arg("width"), py::arg("groups"),
+               py::arg("jobs"),
+               "The same, of one strip, of finer cells: (edge int64[columns + 1], place u8[rows, columns], share, "
+               "first_row)");
 }
 
 }  // namespace musetrace::bindings

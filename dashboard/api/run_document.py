@@ -57,7 +57,7 @@ def minimap(of: RunTimeline) -> dict[str, Any] | None:
     if of.timeline.is_near(run.ranks, 0, to_ns):
         found = window.raster(of.timeline, view, window.near(of.timeline, view))
     else:
-        overview = of.overview()
+        overview = of.pictures.overview()
         if overview is None:
             return None
         found = overview.raster(view)

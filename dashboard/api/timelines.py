@@ -8,17 +8,17 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from musetrace.analysis.certainty.rank_clocks import alignment_error_ns
-from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.analysis.windows.flows import wait_scopes
 from musetrace.analysis.windows.lane_store import MOST_NEAR, LaneMemory, Timeline
-from musetrace.analysis.windows.overview import Overview, kept_overview, overview_of_spans
+from musetrace.analysis.windows.pyramid import PyramidMemory
 from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows, sm_rows, warp_rows
+from musetrace.dashboard.api.run_pictures import RunPictures
 from musetrace.dashboard.conditions import RecordedRun
-from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.errors import AnalysisError
 
 MOST_LANE_BYTES = 1_000_000_000  # 80 M spans
+MOST_CELL_BYTES = 128 << 20
 MOST_ANSWER_BYTES = 64 << 20
 
 Answer = TypeVar("Answer")
@@ -27,15 +27,15 @@ Answer = TypeVar("Answer")
 class RunTimeline:
     """A run, as it was opened last, and what its routes share."""
 
-    def __init__(self, run: RecordedRun, name: str, ref: RunRef, memory: LaneMemory) -> None:
+    def __init__(
+        self, run: RecordedRun, name: str, ref: RunRef, memory: LaneMemory, cells: PyramidMemory
+    ) -> None:
         """Read the run's steps."""
         self.run, self.name, self.ref = run, name, ref
         self.timeline = Timeline.of(run, memory)
+        self.pictures = RunPictures(self.timeline, cells)
         self.spans = sum(self.timeline.spans_of.values())
         self._lock = threading.Lock()
-        self._overview: Overview | None = None
-        self.overview_trouble = ""  # why it cannot be made
-        self._making: threading.Thread | None = None
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
@@ -69,30 +69,9 @@ class RunTimeline:
 
     def scopes(self, step: int) -> Mapping[int, str]:
         """The scope of each wait: that of the whole run where this is quickly told, else of the step."""
-        of_run = self.spans <= MOST_NEAR or self.overview() is not None
+        of_run = self.spans <= MOST_NEAR or self.pictures.overview() is not None
         told_by = None if of_run else step
         return self.once(("scopes", told_by), lambda: wait_scopes(self.run, told_by))
-
-    def overview(self) -> Overview | None:
-        """The kept picture of the run; None while it is being made, which this begins where it has to."""
-        with self._lock:
-            if self._overview is None and self._making is None:
-                self._overview = kept_overview(self.run, self.timeline.axis)
-                if self._overview is None:
-                    self._making = threading.Thread(target=self._make_overview, daemon=True)
-                    self._making.start()
-            return self._overview
-
-    def _make_overview(self) -> None:
-        try:
-            keep_cubes(self.run)
-            made = kept_overview(self.run, self.timeline.axis)
-            made = made or overview_of_spans(self.run, self.timeline.axis)
-        except Exception as error:
-            self.overview_trouble = sentence_of(error)
-            return
-        with self._lock:
-            self._overview = made
 
 
 class Timelines:
@@ -101,7 +80,7 @@ class Timelines:
     def __init__(self, runs: OpenRuns) -> None:
         """``runs`` of the page."""
         self._runs = runs
-        self._memory = LaneMemory(MOST_LANE_BYTES)
+        self._memory, self._cells = LaneMemory(MOST_LANE_BYTES), PyramidMemory(MOST_CELL_BYTES)
         self._known: dict[int, RunTimeline] = {}
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()  # with their bytes
@@ -119,7 +98,8 @@ class Timelines:
             known = self._known.get(index)
             if known is None or known.ref != ref:
                 name = self._runs.names[index]
-                known = self._known[index] = RunTimeline(self._runs.run(ref), name, ref, self._memory)
+                run = self._runs.run(ref)
+                known = self._known[index] = RunTimeline(run, name, ref, self._memory, self._cells)
             return known
 
     def kept(

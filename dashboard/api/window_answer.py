@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.analysis.windows import window
+from musetrace.analysis.windows import lane_store, pyramid, window
+from musetrace.analysis.windows.pyramid import DamagedPyramidError
 from musetrace.analysis.windows.window import MOST_EXACT, Raster, Spans, View
 from musetrace.dashboard.api.timelines import RunTimeline
 from musetrace.figures.wording import many
 
 _ALIGNED = 8
+MOST_READ = 1_000_000  # spans that are drawn one by one where kept cells do as well
 _SPAN_COLUMNS = (
     ("row", np.uint32),
     ("begin", np.float64),
@@ -52,19 +54,28 @@ class WindowAnswer:
         ]
         header = json.dumps({"seq": seq, **self.header, "arrays": told}).encode()
         header += b" " * (-(len(header) + 4) % _ALIGNED)
-        parts = [struct.pack("<I", len(header)), header]
+        parts: list[Any] = [struct.pack("<I", len(header)), header]
         for _, array in self.arrays:
-            parts += [
-                np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes(),
-                bytes(-array.nbytes % _ALIGNED),
-            ]
+            # Joined without a copy of its own: these are megabytes.
+            little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+            parts += [little.reshape(-1).view(np.uint8).data, bytes(-array.nbytes % _ALIGNED)]
         return b"".join(parts)
 
 
 def window_answer(of: RunTimeline, view: View) -> WindowAnswer:
-    """Spans one by one where they are few, a raster of them where they are more, far out one of launches."""
-    if not of.timeline.is_near(view.ranks, view.from_ns, view.to_ns):
-        return _far(of, view, of.timeline.expected_spans(view.ranks, view.from_ns, view.to_ns))
+    """Spans one by one where they are few and a raster of them where they are more.
+
+    Of more than ``MOST_READ`` it is made of the cells that the index keeps, if these are shorter than pixels;
+    far out, of cells of any length, or where there are none, of launches.
+    """
+    expected = of.timeline.expected_spans(view.ranks, view.from_ns, view.to_ns)
+    is_near = expected <= lane_store.MOST_NEAR
+    if pyramid.shows(view) and (expected > MOST_READ or not is_near):
+        kept = _of_cells(of, view, expected, is_near)
+        if kept is not None:
+            return kept
+    if not is_near:
+        return _far(of, view, expected)
     near = window.near(of.timeline, view)
     note = _note(near)
     if near.count <= MOST_EXACT:
@@ -92,13 +103,29 @@ def _header(view: View, mode: str, count: int, sampled: bool | str, note: str) -
     }
 
 
+def _of_cells(of: RunTimeline, view: View, expected: int, is_near: bool) -> WindowAnswer | None:
+    """A raster of kept cells; None where there are none, or the spans of a near view tell more."""
+    made = of.pictures.pyramid()
+    level = None if made is None else made.level_of(view)
+    if made is None or (level is None and is_near):
+        return None
+    try:
+        found = made.raster(view, level or 0)
+    except DamagedPyramidError:
+        of.pictures.forget_pyramid()
+        return None
+    than = "" if level is not None else ", which are longer than half a pixel"
+    about = f"of kept cells of {made.cell_ns[level or 0]:,} ns{than}"
+    return _raster(view, found, expected, about, "")
+
+
 def _far(of: RunTimeline, view: View, expected: int) -> WindowAnswer:
-    overview = of.overview()
+    overview = of.pictures.overview()
     if overview is not None:
         return _raster(view, overview.raster(view), expected, BY_LAUNCH, "")
     groups, width = view.bins
     nothing = np.full((groups, view.strips, width), 255, dtype=np.uint8)
-    note = of.overview_trouble or BEING_MADE
+    note = of.pictures.trouble or BEING_MADE
     answer = _raster(view, Raster(nothing, np.zeros_like(nothing), nothing), expected, BY_LAUNCH, note)
     answer.header["pending"] = True
     return answer

@@ -24,6 +24,7 @@ from musetrace.store.index import MANIFEST, PROBE_KEY, fresh_manifest, index_int
 from musetrace.store.journal_files import SUFFIX, find_journals, journal_paths
 from musetrace.store.named_tables import MOST_ROWS, Chosen, named_table
 from musetrace.store.payloads import parse_job_table
+from musetrace.store.pyramid_store import PyramidStore
 from musetrace.store.rank_index import table_path
 
 # Open files and small tables that are kept; thousands of ranks must not mean thousands of open files.
@@ -59,6 +60,13 @@ class Run:
         if self._folder != self.path:
             return None
         return CubeStore(self._folder / CUBES, identity_of(self.manifest, without=PROBE_KEY))
+
+    @property
+    def pyramid_store(self) -> PyramidStore | None:
+        """Where the timeline keeps pictures of the steps; None for an index that goes with this object."""
+        if self._folder != self.path:
+            return None
+        return PyramidStore(self._folder / CUBES, identity_of(self.manifest, without=PROBE_KEY))
 
     @property
     def ranks(self) -> tuple[int, ...]:

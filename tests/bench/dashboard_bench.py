@@ -148,14 +148,14 @@ def together(site: Site, clients: int, asked: Callable[[int], list[Asked]]) -> l
     return [ms for ms, _ in found]
 
 
-def show(what: str, values: list[float], used_s: float) -> None:
-    """Median, 95th percentile and range, and what the server used of processors."""
+def show(what: str, values: list[float], used_s: float | None = None) -> None:
+    """Median, 95th percentile and range, and what the server used of processors where that was measured."""
     ordered = sorted(values)
     p95 = ordered[max(-(-95 * len(ordered) // 100), 1) - 1]
+    used = "" if used_s is None else f"; processor {used_s * 1e3 / len(ordered):.1f} each"
     print(
         f"{what:<46} p50 {statistics.median(ordered):7.1f}  p95 {p95:7.1f}  "
-        f"({ordered[0]:.1f} to {ordered[-1]:.1f}, n = {len(ordered)}); "
-        f"processor {used_s * 1e3 / len(ordered):.1f} each",
+        f"({ordered[0]:.1f} to {ordered[-1]:.1f}, n = {len(ordered)}){used}",
         flush=True,
     )
 

@@ -16,8 +16,9 @@ from timeline_questions import ask, ask_window, client_of, origin_ns, spans_tabl
 
 from musetrace.analysis.windows import lane_store, window
 from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
+from musetrace.analysis.windows.pyramid import PyramidMemory, kept_pyramid
 from musetrace.analysis.windows.window import View
-from musetrace.dashboard.api import blueprints, timelines, window_answer
+from musetrace.dashboard.api import blueprints, run_pictures, timelines, window_answer
 from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.store import Run, open_run
 
@@ -101,14 +102,56 @@ def test_far_out_the_picture_is_of_launches_and_made_once(
     )
 
 
+def test_of_many_spans_the_picture_is_of_kept_cells_and_damaged_ones_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = build_decode_run(tmp_path / "run", steps=2)
+    monkeypatch.setattr(window_answer, "MOST_READ", 10)
+    client = client_of(open_run(path))
+    near, _ = ask_window(client, strips=1, width=1, height=3, to=10**9 - 1)
+    assert near["sampled"] is False  # while the cells are being made
+    header, arrays = until_made(client, strips=1, width=1, height=3)
+    assert header["sampled"].startswith("of kept cells of ")
+    timeline = Timeline.of(open_run(path), LaneMemory(1 << 24))
+    pyramid = kept_pyramid(timeline, PyramidMemory(1 << 20))
+    assert pyramid is not None
+    rows = timeline.all_blocks()
+    view = View(rows, 0, timeline.axis.to_ns, 0, rows.count, 1, 3, 1)
+    found = pyramid.raster(view, len(pyramid.cell_ns) - 1)
+    assert [arrays[name].tolist() for name in ("op", "share", "strip")] == [
+        getattr(found, name).ravel().tolist() for name in ("op", "share", "strip")
+    ]
+    kept = path / "cubes" / "pyramid.arrow"
+    whole = kept.read_bytes()
+    cells = pyramid.file.cells(0, 0, len(pyramid.cell_ns) - 1)
+    assert cells is not None
+    kept.write_bytes(whole.replace(cells.share.tobytes(), bytes(cells.share.size)))
+    damaged = client_of(open_run(path))
+    near, _ = ask_window(damaged, strips=1, width=1, height=3, to=10**9 - 1)
+    assert near["sampled"] is False
+    _, again = until_made(damaged, strips=1, width=1, height=3)
+    assert again["op"].tolist() == arrays["op"].tolist()
+    assert kept.read_bytes() == whole
+
+
+def until_made(client: FlaskClient, **fields: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer once it is made of kept cells. Each time another window is asked for: answers are kept."""
+    for later in range(200):
+        header, arrays = ask_window(client, **fields, to=10**9 + later)
+        if header["sampled"]:
+            break
+        time.sleep(0.05)
+    return ask_window(client, **fields)
+
+
 def test_a_picture_that_cannot_be_made_says_why(decode: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     for module in (lane_store, timelines):
         monkeypatch.setattr(module, "MOST_NEAR", 10)
-    monkeypatch.setattr(timelines, "keep_cubes", broken)
-    monkeypatch.setattr(timelines, "kept_overview", lambda *_: None)
+    monkeypatch.setattr(run_pictures, "keep_cubes", broken)
+    monkeypatch.setattr(run_pictures, "kept_overview", lambda *_: None)
     client = client_of(decode)
     for seq in range(200):
         header, _ = ask_window(client, seq=seq)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 import numpy as np
 
 from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
+from musetrace.analysis.windows.byte_memory import ByteMemory
 from musetrace.analysis.windows.job_strips import JobStrips
 from musetrace.analysis.windows.lanes import StepLanes, step_lanes
 from musetrace.analysis.windows.rows import Rows, block_rows
@@ -22,47 +21,22 @@ MOST_NEAR = 6_000_000  # spans of which a question is asked at once; more are fa
 _THREADS = 2
 
 
-class LaneMemory:
+class LaneMemory(ByteMemory[StepLanes]):
     """The lanes of some runs; those that were asked for longest ago go first. Safe to use from threads."""
 
     def __init__(self, most_bytes: int) -> None:
         """Keep up to so many bytes, and always what is in use."""
-        self._most_bytes = most_bytes
-        self._kept: OrderedDict[object, StepLanes] = OrderedDict()
-        self._made: dict[object, Future[StepLanes]] = {}
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lanes")
+        super().__init__(most_bytes, _THREADS)
 
     def lanes(self, timeline: Timeline, rows: Rows, wanted: Iterable[tuple[int, int]]) -> list[StepLanes]:
         """The lanes of some (rank, step), in order; what is missing is read, once however many ask."""
-        found = [self._one(timeline, rows, rank, step) for rank, step in wanted]
-        return [one.result() if isinstance(one, Future) else one for one in found]
-
-    def _one(self, timeline: Timeline, rows: Rows, rank: int, step: int) -> StepLanes | Future[StepLanes]:
-        key = (timeline.key, rows.kind, rows.numbers, rows.block, rank, step)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            if key not in self._made:
-                self._made[key] = self._threads.submit(self._make, key, timeline, rows, rank, step)
-            return self._made[key]
-
-    def _make(self, key: object, timeline: Timeline, rows: Rows, rank: int, step: int) -> StepLanes:
-        try:
-            made = step_lanes(timeline.run, timeline.axis, rows, rank, step)
-        except BaseException:
-            with self._lock:
-                del self._made[key]
-            raise
-        with self._lock:
-            del self._made[key]
-            self._kept[key] = made
-            self._bytes += made.bytes
-            while self._bytes > self._most_bytes and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].bytes
-        return made
+        of_rows = (timeline.key, rows.kind, rows.numbers, rows.block)
+        return self.all_of(
+            [
+                ((*of_rows, *one), partial(step_lanes, timeline.run, timeline.axis, rows, *one))
+                for one in wanted
+            ]
+        )
 
 
 @dataclass(frozen=True, eq=False)

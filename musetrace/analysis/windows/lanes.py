@@ -12,7 +12,7 @@ import pyarrow as pa
 from musetrace import _core
 from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows
+from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows
 
 Column = npt.NDArray[Any]
 _ROW_COLUMN = {BLOCKS: "block", SMS: "sm"}
@@ -71,6 +71,20 @@ def step_lanes(run: RunLike, axis: RunAxis, rows: Rows, rank: int, step: int) ->
     assert place is not None
     base_ns = int(steps.from_ns[place])
     begin = _begin(batch, axis, rank, int(steps.base_ns[place]), base_ns)
+    return _lanes(run, batch, rows, (rank, step, base_ns), begin)
+
+
+def own_lanes(run: RunLike, rank: int, step: int) -> StepLanes:
+    """The same by block, with the times of the rank's own clock from the step's base."""
+    batch = run.spans(rank, step)
+    return _lanes(run, batch, block_rows(run, (rank,)), (rank, step, 0), _column(batch, "begin"))
+
+
+def _lanes(
+    run: RunLike, batch: pa.RecordBatch, rows: Rows, at: tuple[int, int, int], begin: Column
+) -> StepLanes:
+    """The spans of ``batch``; ``at`` is (rank, step, base_ns)."""
+    rank, step, base_ns = at
     dur = _column(batch, "dur").astype(begin.dtype, copy=False)
     order, first, longest, without_row = _by_row(batch, rows, begin, dur)
     iterates = "iteration" in batch.schema.names and run.job_table.has_instances
