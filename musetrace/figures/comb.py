@@ -13,12 +13,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def comb_path(
-    row: Ints, begin: Floats, end: Floats, top: float, bottom: float, x0: float
+    row: Ints | Floats, begin: Floats, end: Floats, top: float, bottom: float, x0: float
 ) -> tuple[Floats, Floats]:
     """The closed path around rectangles ``[begin, end] x [row + top, row + bottom]``.
 
     Args:
-        row: int64[n], not falling; begin, end: float64[n].
+        row: int64[n] or float64[n], not falling; begin, end: float64[n].
         top, bottom: edges of the rectangles within their row.
         x0: where the path changes rows.
 

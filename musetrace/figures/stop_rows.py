@@ -16,6 +16,7 @@ from musetrace.figures.wording import US, exact_ns, plus_minus
 
 MOST_RANKS = 16
 _PERCENT, _ROOM_PERCENT = 100.0, 4.0
+_NAMED, _EVERY_OF_MANY = 8, 4  # up to so many ranks each has its label, of more every fourth
 Row = Mapping[str, Any]
 Keys = Sequence[tuple[str, int]]
 
@@ -76,11 +77,13 @@ def stop_rows(table: pa.Table, name: str, count: str, keys: Keys, picked: str) -
 
 def _labelled(keys: Keys, picked: str, kind: str = "send") -> list[IntervalRow]:
     """The rows without their numbers."""
-    several = len({rank for _, rank in keys}) > 1
+    ranks = list(dict.fromkeys(rank for _, rank in keys))
+    named = set(ranks[:: 1 if len(ranks) <= _NAMED else _EVERY_OF_MANY])
     found, before = [], None
     for stop, rank in keys:
         opens, before = stop != before, stop
-        label = f"{stop}  r{rank}" if several and opens else f"r{rank}" if several else stop
+        of_rank = f"r{rank}" if rank in named or opens else ""
+        label = stop if len(ranks) == 1 else f"{stop}  {of_rank}" if opens else of_rank
         of_kind = STRONG if stop == picked else kind
         found.append(IntervalRow(label, None, None, None, (), of_kind, opens, note="none", key=stop))
     return found

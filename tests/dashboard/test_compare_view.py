@@ -20,7 +20,7 @@ from musetrace.dashboard.api.tables import COMPARISONS
 from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.dashboard.pair import Pair, compared
 from musetrace.dashboard.views.compare_view import compare_ids as at
-from musetrace.dashboard.views.compare_view.callbacks import compare_parts
+from musetrace.dashboard.views.compare_view.callbacks import compare_parts, numbers
 from musetrace.dashboard.views.compare_view.compare_words import cost_words
 from musetrace.dashboard.views.compare_view.compared_tables import SKEW_COLUMNS, skew_rows
 from musetrace.dashboard.views.compare_view.layout import ONE_RUN, layout
@@ -68,15 +68,15 @@ def test_the_page_says_what_the_command_says(
     (saved,) = printed["saved"]
     assert saved_sentence(saved) in said
     assert "turned into waiting" in said
-    for name, table in ((at.OP_ROWS, "ops"), (at.TIME_ROWS, "times")):
+    for name, table in ((at.OF_OPS, "ops"), (at.OF_TIMES, "times")):
         rows = [row for row in printed[table] if row.get("what") not in ("busy", "idle")]
         told = [(row["a_ns"], row["difference_ns"], row["low_ns"], row["verdict"]) for row in rows]
         cells = [
             tuple(round(row[column] * 1000) for column in ("a_us", "off_us", "low_us")) + (row["verdict"],)
-            for row in rows_of(parts[name])
+            for row in rows_of(numbers(runs, PAIR, "all", name))
         ]
         assert cells == told
-    blocks = rows_of(parts[at.BLOCK_ROWS])
+    blocks = rows_of(numbers(runs, PAIR, "all", at.OF_BLOCKS))
     assert len(blocks) == len(printed["busy"]) + len(printed["idle"]) + 2, "and the whole of both"
     assert [row["in"] for row in blocks[:2]] == ["all ops", "all causes"]
 
@@ -107,6 +107,7 @@ def test_runs_that_cannot_be_compared_are_one_sentence_and_nothing_is_drawn(
     assert "no kind of launch in common: A has sliding, B has global" in text_of(parts[at.SAYS])
     assert set(parts) == {at.SAYS, at.FILES}, "all else stays unseen"
     assert set(shown(runs)) > {at.CONTENT, at.OF_SPANS}
+    assert numbers(OpenRuns([runs.run(runs.ref(0)), other]), PAIR, "all", at.OF_OPS) is None
 
 
 def test_a_run_is_not_compared_with_itself(runs: OpenRuns) -> None:
@@ -127,13 +128,15 @@ def test_one_run_alone_says_how_to_open_two(runs: OpenRuns) -> None:
     [
         ({}, ("0", "1", "all")),
         ({"a": "1", "b": "0", "kind": "sliding"}, ("1", "0", "sliding")),
-        ({"a": "7", "b": "-1", "kind": "nope"}, ("0", "1", "all")),
+        ({"a": "7", "b": "-1", "kind": "nope", "numbers": "nope"}, ("0", "1", "all")),
         ({"a": "../x", "b": "<b>"}, ("0", "1", "all")),
     ],
 )
 def test_a_link_restores_the_pair(runs: OpenRuns, query: dict[str, str], fields: tuple[str, ...]) -> None:
     page = layout(runs, runs.ref(0), query)
     assert tuple(page.fields[name] for name in ("a", "b", "kind")) == fields
+    assert page.fields["numbers"] == "times"
+    assert layout(runs, runs.ref(0), {**query, "numbers": "blocks"}).fields["numbers"] == "blocks"
     a, b, kind = fields
     kept = "" if kind == "all" else f"&kind={kind}"
     assert links_of(page.body)["swap A and B"] == f"/compare?a={b}&b={a}{kept}"
@@ -154,6 +157,8 @@ def test_stamps_on_against_off_tell_what_stamps_cost_and_that_outputs_are_equal(
         assert 800 <= cost <= 1_200, "a launch with stamps computes 1 us longer"
         assert f"{cost / 1000:.2f} \N{MICRO SIGN}s of a step" in said
         assert (parts[at.CONTENT], parts[at.OF_SPANS]) == ("", "unseen")
+        times, instead = (rows_of(numbers(runs, PAIR, "all", table)) for table in (at.OF_TIMES, at.OF_OPS))
+        assert times == instead != [], "there are no ops"
         assert "has no spans: only times of steps and launches are compared" in text_of(parts[at.SAYS])
 
 

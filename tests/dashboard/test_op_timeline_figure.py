@@ -69,16 +69,22 @@ def test_a_bar_runs_from_the_median_begin_to_the_median_end_in_us(theme: str) ->
 
 def test_whiskers_span_p10_to_p90_at_both_ends() -> None:
     figure = figure_of(ROWS)
-    for edge, first in (("begin", 0), ("end", 3)):
-        whiskers = trace(figure, f"{edge} p10 to p90", "scatter")
-        low, middle, high = ([one[COLUMNS[first + i]] / 1000 for one in ROWS] for i in range(3))
-        assert list(whiskers.x) == middle
-        assert list(whiskers.error_x.arrayminus) == pytest.approx(
-            [b - a for a, b in zip(low, middle, strict=True)]
-        )
-        assert list(whiskers.error_x.array) == pytest.approx(
-            [b - a for a, b in zip(middle, high, strict=True)]
-        )
+    kinds = ("load", "prefetch", "wait", "compute", "recv")
+    lanes_px = {y for kind in kinds for y in trace(figure, kind).y}
+    for edge, first, shift_px in (("begin", 0, -2), ("end", 3, 2)):
+        found = sorted(teeth(trace(figure, f"{edge} p10 to p90", "scatter")))
+        expected = sorted((one[COLUMNS[first]] / 1000, one[COLUMNS[first + 2]] / 1000) for one in ROWS)
+        assert [low for low, _, _ in found] == pytest.approx([low for low, _ in expected])
+        assert [high for _, high, _ in found] == pytest.approx([high for _, high in expected])
+        assert {round(y, 6) for *_, y in found} == {round(y + shift_px, 6) for y in lanes_px}
+
+
+def teeth(comb: Any) -> list[tuple[float, float, float]]:
+    """Begin, end and middle of each rectangle of a comb: up at its begin, down at its end, 1.2 px high."""
+    corners = list(zip(comb.x, comb.y, strict=True))
+    up = [at for at in range(len(corners) - 1) if corners[at + 1][1] == pytest.approx(corners[at][1] - 1.2)]
+    assert all(corners[at + 2][1] == corners[at + 1][1] for at in up)
+    return [(corners[at][0], corners[at + 2][0], corners[at][1] - 0.6) for at in up]
 
 
 def test_block_counts_stand_in_brackets_where_not_all_blocks_run_the_op() -> None:

@@ -116,7 +116,7 @@ def test_two_runs_are_compared_whatever_their_names_are(
 ) -> None:
     again = tmp_path_factory.mktemp("again") / HOSTILE[0]
     again.symlink_to(hostile_path, target_is_directory=True)
-    with site.visit(hostile_path, "compare", again) as visit:
+    with site.visit(hostile_path, "compare?numbers=ops", again) as visit:
         page = visit.page
         assert HOSTILE[0] in page.locator("#view").inner_text(), "a run's name is text"
         names = page.locator("#compare-op-grid .ag-cell[col-id='op']").all_inner_texts()

@@ -84,11 +84,22 @@ def test_how_often_a_rank_was_last_runs_from_what_is_certain_to_what_may_be() ->
     assert figure.layout.xaxis.range == (-4, 104)
 
 
+def steps(figure: Any, label: str) -> tuple[list[float], list[float]]:
+    """The begin and the height, of 1, of each step of a strip."""
+    row = list(figure.layout.yaxis.ticktext).index(label)
+    (outline,) = (one for one in figure.data if one.name.startswith("outlines"))
+    beside = outline.x[0]
+    # Of a row: there, up, the steps' corners, down, back.
+    whole = [at for at, x in enumerate(outline.x[:-1]) if x == beside]
+    first, past = whole[2 * row], whole[2 * row + 1]
+    assert {outline.y[at] for at in (first, first + 1, past - 1, past)} == {row + 1}
+    begins, tops = list(outline.x[first + 2 : past - 1 : 2]), outline.y[first + 2 : past - 1 : 2]
+    assert beside < figure.layout.xaxis.range[0] - 0.5
+    return begins, [(row + 1 - y) / 0.88 for y in tops]
+
+
 def heights(figure: Any, label: str) -> list[float]:
-    """The height of each step of a strip, of 1."""
-    outline = trace(figure, label)
-    ground = outline.y[0]
-    return [(ground - y) / 0.88 for y in outline.y[1:-1:2]]
+    return steps(figure, label)[1]
 
 
 def test_a_histogram_is_as_high_as_the_counts_and_says_what_is_beyond() -> None:
@@ -102,7 +113,7 @@ def test_a_histogram_is_as_high_as_the_counts_and_says_what_is_beyond() -> None:
     figure = histogram_figure(pa.Table.from_pylist(rows), EARLY, "light")
     assert heights(figure, "rank 0") == pytest.approx([1.0, 0.0, 0.25])
     assert heights(figure, "rank 1") == pytest.approx([0.0, 0.5, 0.0])
-    assert list(trace(figure, "rank 0").x[1:-1:2]) == [0.0, 0.064, 0.128]
+    assert steps(figure, "rank 0")[0] == [0.0, 0.064, 0.128]
     assert [one.text for one in figure.layout.annotations] == ["1,234 beyond"]
     assert trace(figure, "steps").customdata[0] == "rank 0<br>0 to 64 ns<br>8"
 
@@ -128,7 +139,7 @@ def test_blocks_stand_at_their_numbers_with_their_means_and_shares(decode: Run) 
         assert heights(lasts, f"rank {rank}") == pytest.approx(
             [mine[block]["last_share"] / often if block in mine else 0.0 for block in blocks]
         )
-        assert list(trace(means, f"rank {rank}").x[1:3]) == [-0.5, 0.5]
+        assert steps(means, f"rank {rank}")[0][:2] == [-0.5, 0.5]
 
 
 def test_strips_of_hostile_names_are_shown_literally() -> None:

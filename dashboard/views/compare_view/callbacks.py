@@ -46,8 +46,7 @@ from musetrace.figures.blank import sentence_figure
 
 _PAIR = tuple(Input(ids.field(name), "value") for name in ("a", "b", "kind"))
 # What says something, beside the figures.
-_TEXTS = (at.SAYS, at.STAMPS, at.TIME_ROWS, at.OP_NOTE, at.OP_ROWS, at.SAVED, at.BLOCK_ROWS, at.SKEW_ROWS,
-          at.FILES)  # fmt: skip
+_TEXTS = (at.SAYS, at.STAMPS, at.RULE, at.OP_NOTE, at.OP_ONLY, at.SAVED, at.SKEW_ROWS, at.FILES)
 _FIGURES = (at.TIMES, at.OPS, at.IDLE)
 # Where there is nothing to show. A graph that is not displayed at all would be drawn without a size.
 UNSEEN = {at.CONTENT: "unseen", at.OF_SPANS: "unseen", at.SKEW: "unseen"}
@@ -70,6 +69,15 @@ def register(app: Dash, runs: OpenRuns) -> None:
         shown = compare_parts(runs, Pair.of(runs, a, b), kind, theme_name)
         blank = dict.fromkeys(_FIGURES, sentence_figure("", theme_name))
         return tuple({**blank, **UNSEEN, **shown}.get(name) for name in (*_TEXTS, *_FIGURES, *UNSEEN))
+
+    @app.callback(
+        Output(at.NUMBERS, "children"),
+        Input(ids.RUN, "data"),
+        *_PAIR,
+        Input(ids.field(at.TABLE), "value"),
+    )
+    def on_numbers(_: object, a: str, b: str, kind: str, table: str) -> Any:
+        return numbers(runs, Pair.of(runs, a, b), kind, table)
 
     @app.callback(
         Output(at.LINES, "figure"),
@@ -95,17 +103,14 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
         ops, more_ops = draw_ops(found, theme_name)
         idle, more_idle = draw_idle(found, theme_name)
         idle_note = "; ".join(filter(None, [PAIRS_READING, more_idle]))
-        op_rows = with_numbers(found.ops.to_pylist(), "launch", "op", "kind")
-        parts = with_numbers(parts_of_blocks(found), "launch", "in", "for")
-        times, skew = with_numbers(time_rows(found), "what", "of"), skew_rows(found)
+        skew = skew_rows(found)
         return {
             at.SAYS: head_parts(found),
             at.STAMPS: stamp_parts(run_a, run_b, found),
-            at.TIME_ROWS: [grid("compare-time-grid", TIME_COLUMNS, times), rule_parts(found)],
+            at.RULE: rule_parts(found),
             at.OP_NOTE: "; ".join(filter(None, [count_sentence(found), more_ops, FOREST_READING])),
-            at.OP_ROWS: [grid("compare-op-grid", op_columns(found), op_rows), *only_parts(found)],
+            at.OP_ONLY: only_parts(found),
             at.SAVED: [*saved_parts(found), html.P(idle_note, className="note")],
-            at.BLOCK_ROWS: grid("compare-block-grid", block_columns(found), parts),
             at.SKEW_ROWS: grid("compare-skew-grid", SKEW_COLUMNS, skew) if skew else [],
             at.FILES: file_links(pair, kind),
             at.TIMES: draw_times(found, theme_name),
@@ -120,6 +125,22 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
         return {at.SAYS: html.P(sentence, className="sentence"), at.FILES: []}
 
     return or_sentence(make, refused)
+
+
+def numbers(runs: OpenRuns, pair: Pair, kind: str, table: str) -> Any:
+    """The table that is picked, that of times where there is none of spans. All at once are a heavy page."""
+
+    def make() -> Any:
+        found = compared(runs, pair, kind)
+        if table == at.OF_OPS and found.ops.num_rows:
+            rows = with_numbers(found.ops.to_pylist(), "launch", "op", "kind")
+            return grid("compare-op-grid", op_columns(found), rows)
+        if table == at.OF_BLOCKS and found.ops.num_rows:
+            rows = with_numbers(parts_of_blocks(found), "launch", "in", "for")
+            return grid("compare-block-grid", block_columns(found), rows)
+        return grid("compare-time-grid", TIME_COLUMNS, with_numbers(time_rows(found), "what", "of"))
+
+    return or_sentence(make, lambda _: None)  # the head says why
 
 
 def file_links(pair: Pair, kind: str) -> list[Any]:

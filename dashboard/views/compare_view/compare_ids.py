@@ -4,8 +4,10 @@ from __future__ import annotations
 
 SAYS, CONTENT, FILES = "compare-says", "compare-content", "compare-files"
 OF_SPANS = "compare-of-spans"  # what needs spans in both runs
-TIMES, TIME_ROWS = "compare-times", "compare-time-rows"
-OPS, OP_ROWS, OP_NOTE = "compare-ops", "compare-op-rows", "compare-op-note"
+TIMES, RULE = "compare-times", "compare-rule"
+NUMBERS = "compare-numbers"  # the table that is picked, and the field of the picker below
+TABLE, OF_TIMES, OF_OPS, OF_BLOCKS = "numbers", "times", "ops", "blocks"
+OPS, OP_ONLY, OP_NOTE = "compare-ops", "compare-op-only", "compare-op-note"
 SKEW, SKEW_ROWS = "compare-skew", "compare-skew-rows"
-IDLE, BLOCK_ROWS, SAVED = "compare-idle", "compare-block-rows", "compare-saved"
+IDLE, SAVED = "compare-idle", "compare-saved"
 STAMPS, LINES, LINES_NOTE = "compare-stamps", "compare-lines", "compare-lines-note"

@@ -20,6 +20,11 @@ ONE_RUN = (
     "One run is open, and it takes two to compare: start musetrace view A B, with the folders of both runs."
 )
 
+_TABLES = {
+    at.OF_TIMES: "steps and launches",
+    at.OF_OPS: "ops",
+    at.OF_BLOCKS: "busy and idle time of blocks",
+}
 _BUSY = "Comparing. The first time, all spans of both runs are read."
 
 
@@ -35,7 +40,9 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
         Option(ALL, "all kernels" if has_kernels else "all kinds"),
         *(Option(one, one) for one in shared_kinds(runs, pair)),
     ]
+    table = query.get(at.TABLE, at.OF_TIMES)
     fields = {"a": str(pair.a), "b": str(pair.b), "kind": kind}
+    fields[at.TABLE] = table if table in _TABLES else at.OF_TIMES
     pickers = [
         picker("a", "A", names, fields["a"]),
         picker("b", "B, may be faster or slower", names, fields["b"]),
@@ -48,25 +55,25 @@ def layout(runs: OpenRuns, ref: RunRef, query: Mapping[str, str]) -> Page:
         section(
             "Compare", pickers, [html.Div(_BUSY, id=at.SAYS)], html.Div(below, className="compare-links")
         ),
-        html.Div(_content(), id=at.CONTENT, className="unseen"),
+        html.Div(_content(fields[at.TABLE]), id=at.CONTENT, className="unseen"),
     ]
-    return Page(html.Div(body), fields, {"a": "0", "b": "1", "kind": ALL})
+    return Page(html.Div(body), fields, {"a": "0", "b": "1", "kind": ALL, at.TABLE: at.OF_TIMES})
 
 
-def _content() -> list[Any]:
-    spans = html.Div(_of_spans(), id=at.OF_SPANS, className="unseen")
+def _content(table: str) -> list[Any]:
+    options = [Option(name, words) for name, words in _TABLES.items()]
     return [
         section("Steps and launches", [], [html.Div(id=at.STAMPS, className="said")], graph(at.TIMES),
-                html.Div(id=at.TIME_ROWS)),
-        spans,
+                html.Div(id=at.RULE)),
+        section("Numbers", [picker(at.TABLE, "table", options, table)], [], html.Div(id=at.NUMBERS)),
+        html.Div(_of_spans(), id=at.OF_SPANS, className="unseen"),
     ]  # fmt: skip
 
 
 def _of_spans() -> list[Any]:
     return [
-        section("Ops", [], [html.P(id=at.OP_NOTE, className="note")], graph(at.OPS), html.Div(id=at.OP_ROWS)),
-        section("Idle time by cause", [], [html.Div(id=at.SAVED, className="said")], graph(at.IDLE),
-                html.Div(id=at.BLOCK_ROWS)),
+        section("Ops", [], [html.P(id=at.OP_NOTE, className="note")], graph(at.OPS), html.Div(id=at.OP_ONLY)),
+        section("Idle time by cause", [], [html.Div(id=at.SAVED, className="said")], graph(at.IDLE)),
         html.Div(
             section("Stops between ranks", [], [html.P(SKEW_SENTENCE, className="note")],
                     html.Div(id=at.SKEW_ROWS)),
