@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import sentence_of
+from musetrace.dashboard.shared_run import recorded_run, shared, step_memory
 from musetrace.store import open_run
 
 Answer = TypeVar("Answer")
@@ -55,9 +56,10 @@ class OpenRuns:
     def __init__(self, runs: Sequence[RecordedRun]) -> None:
         """``runs``: at least one, in the order in which they are shown."""
         paths = [getattr(run, "path", None) for run in runs]
+        self._steps = step_memory()
         self._entries = [
-            _Entry(run, name, 0, _files(path))
-            for run, name, path in zip(runs, _names(paths), paths, strict=True)
+            _Entry(shared(recorded_run(run), (index, 0), self._steps), name, 0, _files(path))
+            for index, (run, name, path) in enumerate(zip(runs, _names(paths), paths, strict=True))
         ]
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
@@ -75,7 +77,7 @@ class OpenRuns:
         return RunRef(index, self._entries[index].version)
 
     def run(self, ref: RunRef) -> RecordedRun:
-        """The run, as it was opened last."""
+        """The run, as it was opened last and as all views share it (``shared_run``)."""
         return self._entries[self.ref(ref.index).index].run
 
     def trouble(self, index: int) -> str:
@@ -115,17 +117,18 @@ class OpenRuns:
 
     def refresh(self, index: int) -> RunRef:
         """Open a run again if its files have changed, and note what is wrong if it cannot be read now."""
-        entry = self._entries[self.ref(index).index]
+        index = self.ref(index).index
+        entry = self._entries[index]
         path = getattr(entry.run, "path", None)
         # While one request opens the run, the others go on with what is there.
         if path is not None and self._refreshing.acquire(blocking=False):
             try:
-                self._reopen(entry, path)
+                self._reopen(index, entry, path)
             finally:
                 self._refreshing.release()
         return self.ref(index)
 
-    def _reopen(self, entry: _Entry, path: Path) -> None:
+    def _reopen(self, index: int, entry: _Entry, path: Path) -> None:
         files, now = _files(path), time.monotonic()
         if not files:
             entry.trouble = f"{entry.name} is no longer where it was: what is shown was read before"
@@ -133,8 +136,9 @@ class OpenRuns:
             entry.trouble = ""
         elif now >= entry.not_before:
             try:
-                entry.run, entry.trouble = open_run(path), ""
-                entry.version += 1
+                found, version = open_run(path), entry.version + 1
+                entry.run, entry.trouble = shared(found, (index, version), self._steps), ""
+                entry.version = version
                 entry.files = files
             except Exception as error:
                 entry.trouble = f"{entry.name} has changed: {sentence_of(error)}"

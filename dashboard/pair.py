@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from musetrace import analysis
 from musetrace.analysis import Comparison
-from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.scope import ALL, ScopeChoices
@@ -43,10 +42,7 @@ def compared(runs: OpenRuns, pair: Pair, kind: str) -> Comparison:
         raise AnalysisError(f"A and B are both {runs.names[pair.a]}: choose another run for one of them")
 
     def compare(a: RecordedRun) -> Comparison:
-        b = runs.run(ref_b)
-        for run in (a, b):
-            keep_cubes(run)
-        return analysis.compare(a, b, layer_kind=None if kind == ALL else kind)
+        return analysis.compare(a, runs.run(ref_b), layer_kind=None if kind == ALL else kind)
 
     return runs.kept(ref_a, ("compare", ref_b, kind), compare)
 

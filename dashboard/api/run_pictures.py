@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.analysis.windows.lane_store import Timeline
 from musetrace.analysis.windows.overview import Overview, kept_overview, overview_of_spans
 from musetrace.analysis.windows.pyramid import (
@@ -15,15 +14,17 @@ from musetrace.analysis.windows.pyramid import (
     keep_pyramid,
     kept_pyramid,
 )
+from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import sentence_of
+from musetrace.dashboard.shared_run import keep_sums
 
 
 class RunPictures:
     """The pyramid of a run's steps and the overview of its launches. Safe to use from threads."""
 
-    def __init__(self, timeline: Timeline, memory: PyramidMemory) -> None:
-        """Nothing is read before it is asked for."""
-        self._timeline, self._memory = timeline, memory
+    def __init__(self, run: RecordedRun, timeline: Timeline, memory: PyramidMemory) -> None:
+        """Nothing is read before it is asked for. ``timeline`` is of the run itself, which is not shared."""
+        self._run, self._timeline, self._memory = run, timeline, memory
         self._lock = threading.Lock()
         self._pyramid: Pyramid | None = None
         self._overview: Overview | None = None
@@ -73,7 +74,7 @@ class RunPictures:
                 with self._lock:
                     self._pyramid = pyramid
             if self._overview is None:
-                keep_cubes(run)
+                keep_sums(self._run)
                 overview = kept_overview(run, axis) or overview_of_spans(run, axis)
                 with self._lock:
                     self._overview = overview

@@ -15,9 +15,10 @@ from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows, sm_ro
 from musetrace.dashboard.api.run_pictures import RunPictures
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
+from musetrace.dashboard.shared_run import recorded_run
 from musetrace.errors import AnalysisError
 
-MOST_LANE_BYTES = 1_000_000_000  # 80 M spans
+MOST_LANE_BYTES = 800_000_000  # 66 M spans
 MOST_CELL_BYTES = 128 << 20
 MOST_ANSWER_BYTES = 64 << 20
 
@@ -32,8 +33,9 @@ class RunTimeline:
     ) -> None:
         """Read the run's steps."""
         self.run, self.name, self.ref = run, name, ref
-        self.timeline = Timeline.of(run, memory)
-        self.pictures = RunPictures(self.timeline, cells)
+        # Lanes are kept instead of the spans that they are made of.
+        self.timeline = Timeline.of(recorded_run(run), memory)
+        self.pictures = RunPictures(run, self.timeline, cells)
         self.spans = sum(self.timeline.spans_of.values())
         self._lock = threading.Lock()
         self._made: dict[Hashable, Any] = {}
@@ -71,7 +73,7 @@ class RunTimeline:
         """The scope of each wait: that of the whole run where this is quickly told, else of the step."""
         of_run = self.spans <= MOST_NEAR or self.pictures.overview() is not None
         told_by = None if of_run else step
-        return self.once(("scopes", told_by), lambda: wait_scopes(self.run, told_by))
+        return self.once(("scopes", told_by), lambda: wait_scopes(self.timeline.run, told_by))
 
 
 class Timelines:

@@ -150,7 +150,7 @@ def test_a_picture_that_cannot_be_made_says_why(decode: Run, monkeypatch: pytest
 
     for module in (lane_store, timelines):
         monkeypatch.setattr(module, "MOST_NEAR", 10)
-    monkeypatch.setattr(run_pictures, "keep_cubes", broken)
+    monkeypatch.setattr(run_pictures, "keep_sums", broken)
     monkeypatch.setattr(run_pictures, "kept_overview", lambda *_: None)
     client = client_of(decode)
     for seq in range(200):

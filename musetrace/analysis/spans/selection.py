@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +54,13 @@ class Counted:
         self.seen[rank].spans_expected += sound + flagged
 
 
+@dataclass
+class _Once:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_made: bool = False
+    made: Any = None
+
+
 @dataclass(frozen=True)
 class StepSpans:
     """The sound spans of the selected launches of one (rank, step).
@@ -92,11 +101,21 @@ class StepSpans:
         return self.made_once("instances", lambda: _core.analysis.Instances(self.columns, blocks))
 
     def made_once(self, name: str, make: Callable[[], Made]) -> Made:
-        """What several questions make of these spans; ``name`` says what it is, of a run and these spans."""
-        made: Made | None = self._made.get(name)
-        if made is None:
-            made = self._made[name] = make()
-        return made
+        """What several questions make of these spans; ``name`` says what it is, of a run and these spans.
+
+        Whoever asks for the same while it is made waits for it.
+        """
+        once: _Once = self._made.setdefault(name, _Once())
+        with once.lock:
+            if not once.is_made:
+                once.made, once.is_made = make(), True
+            return once.made  # type: ignore[no-any-return]
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes of memory: the columns, and as much again for what is made of them."""
+        columns = (getattr(self, one.name) for one in fields(self))
+        return 2 * sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
 
     def of_kind(self, kind: str) -> StepSpans | None:
         """Only the launches of a kind; None where there is none."""
@@ -113,6 +132,13 @@ class StepSpans:
         columns = ("begin", "end", "job", "block", "warp", "iteration")
         taken |= {name: getattr(self, name)[keep] for name in columns}
         return replace(self, **taken, launch=launch[keep], _made={})
+
+
+class StepMemory(Protocol):
+    """What keeps the spans of some steps of a run, as ``byte_memory.ByteMemory`` does."""
+
+    def all_of(self, wanted: list[tuple[Hashable, Callable[[], StepSpans]]]) -> list[StepSpans]:
+        """The spans by key and how they are read, in order."""
 
 
 def counted_blocks(spans: StepSpans, blocks: int) -> npt.NDArray[np.bool_]:
@@ -140,7 +166,8 @@ def spans_by_step(
 ) -> Iterator[list[StepSpans]]:
     """The same spans, all ranks of a step together; a rank without a launch in it is left out.
 
-    ``only``: of the launches in scope only these, ids by step.
+    ``only``: of the launches in scope only these, ids by step. Where one step is chosen and the run has a
+    ``step_memory``, its spans are read once for all questions about it.
     """
     launches = _launches(run, selection)
     counted.seen = seen_by_rank(run, selection, launches)
@@ -148,14 +175,20 @@ def spans_by_step(
     for step in sorted({step for rank in launches for step in _steps(run, selection, rank)}):
         if only is not None and step not in only:
             continue
-        found = []
+        wanted: list[tuple[Hashable, Callable[[], StepSpans]]] = []
         for rank in launches:
             chosen = launches[rank].chosen(step, selection.layer_kind)
             if only is not None:
                 chosen = chosen[np.isin(launches[rank].launch[chosen], only[step])]
             if len(chosen):
                 of_step = launches[rank].take(chosen)
-                found.append(_load(run, rank, step, bases[rank][step], of_step, counted))
+                key = (rank, step, of_step.launch.tobytes())
+                wanted.append((key, partial(_load, run, rank, step, bases[rank][step], of_step)))
+        memory: StepMemory | None = None if selection.step is None else getattr(run, "step_memory", None)
+        found = [load() for _, load in wanted] if memory is None else memory.all_of(wanted)
+        for one in found:
+            flagged, below_tick = int(one.launch_flagged.sum()), int(one.launch_below_tick.sum())
+            counted.add(one.rank, len(one.begin), flagged, below_tick)
         if found:
             yield found
 
@@ -231,9 +264,7 @@ class LaunchColumns:
         return LaunchColumns(*(getattr(self, column.name)[indices] for column in fields(self)))
 
 
-def _load(
-    run: RunLike, rank: int, step: int, base_ns: int, launches: LaunchColumns, counted: Counted
-) -> StepSpans:
+def _load(run: RunLike, rank: int, step: int, base_ns: int, launches: LaunchColumns) -> StepSpans:
     batch = run.spans(rank, step)
     place = np.full(1 << 16, -1, dtype=np.int64)
     place[launches.launch] = np.arange(len(launches.launch))
@@ -249,7 +280,6 @@ def _load(
         run.blocks,
         tick_ns_of(run.manifest.get("clock")) or 0,
     )
-    counted.add(rank, len(begin), int(flagged.sum()), int(below_tick.sum()))
     return StepSpans(
         rank=rank,
         step=step,

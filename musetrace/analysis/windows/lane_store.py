@@ -9,9 +9,9 @@ from itertools import count
 
 import numpy as np
 
+from musetrace.analysis.spans.byte_memory import ByteMemory
 from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.analysis.windows.byte_memory import ByteMemory
 from musetrace.analysis.windows.job_strips import JobStrips
 from musetrace.analysis.windows.lanes import StepLanes, step_lanes
 from musetrace.analysis.windows.rows import Rows, block_rows

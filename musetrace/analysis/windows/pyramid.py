@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from musetrace import _core
+from musetrace.analysis.spans.byte_memory import ByteMemory
 from musetrace.analysis.spans.run_axis import RunAxis
 from musetrace.analysis.spans.run_like import RunLike
-from musetrace.analysis.windows.byte_memory import ByteMemory
 from musetrace.analysis.windows.job_strips import Drawn, JobStrips
 from musetrace.analysis.windows.lane_store import Timeline
 from musetrace.analysis.windows.lanes import StepLanes, own_lanes
