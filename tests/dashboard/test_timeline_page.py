@@ -10,12 +10,14 @@ import pytest
 
 pytest.importorskip("playwright")
 
+import decode_run
 from builders import build_run_from_text
 from chromium import NEEDS_CHROMIUM
+from decode_run import build_decode_run
 from site_visits import Site
 from timeline_visits import VIEW, Span, Timeline, every_span, values
 
-from musetrace.store import Run
+from musetrace.store import Run, open_run
 
 pytestmark = list(NEEDS_CHROMIUM)
 
@@ -82,6 +84,28 @@ def test_keys_zoom_to_one_span_and_its_link_shows_the_same_elsewhere(
         assert timeline.window == pytest.approx(window, abs=1)
         assert timeline.picture() == picture
         assert "gemm1_load" in visit.page.locator(".tl-details").inner_text()
+
+
+def test_where_most_of_a_run_is_blank_it_opens_on_its_first_whole_step_and_fit_shows_all(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_run, "STEP_NS", 20 * decode_run.STEP_NS)
+    path = build_decode_run(tmp_path / "run", ranks=1)
+    first, *_, last = open_run(path).steps(0).to_pylist()
+    whole = (0, last["end_ns"] - first["base_ns"])
+    with site.visit(path, "timeline") as visit:
+        timeline = Timeline(visit)
+        assert timeline.window == (0, first["end_ns"] - first["base_ns"])
+        assert "from=" not in timeline.told()
+        timeline.press("0")
+        assert timeline.window == whole
+        asked = parse_qs(urlsplit(timeline.told()).query)
+        assert [asked["from"], asked["to"]] == [[str(whole[0])], [str(whole[1])]]
+        visit.page.go_back()
+        visit.page.wait_for_function("() => !location.search.includes('from=')")
+        visit.settle()
+        timeline.settle()
+        assert timeline.window == (0, first["end_ns"] - first["base_ns"])
 
 
 def test_a_wait_leads_to_what_it_waited_for_and_back(

@@ -309,7 +309,7 @@ def test_a_raster_has_each_cells_colour_by_its_share_and_strip(page: Page) -> No
 def test_the_state_reads_what_it_has_written_and_nothing_else(page: Page) -> None:
     written = page.evaluate(
         """() => musetrace.timeline.state.write({
-            view: {from: 10.75, to: 99, top: 3.25, rowPx: 20}, run: {from: 0, to: 1000},
+            view: {from: 10.75, to: 99, top: 3.25, rowPx: 20}, run: {opening: {from: 0, to: 1000}},
             choice: {rows: 'warps', block: 'r1b2', ranks: '0,3'}, zeroWanted: 'step',
             geometry: {plot: {height: 400}}, rowsFit: () => false,
             details: {span: {rank: 0, step: 2, id: 77}}, area: {from: 1, to: 2, rowFrom: 3, rowTo: 4},
@@ -345,6 +345,29 @@ def test_a_step_and_layers_are_a_window_over_all_ranks(page: Page) -> None:
     assert [window and (window["from"], window["to"]) for window in found] == [
         (1_200, 1_291), (100, 391), (0, 1_091), (1_000, 1_391), None, None,
     ]  # fmt: skip
+
+
+def test_a_link_without_a_window_opens_on_the_run_or_where_most_is_blank_on_its_first_whole_step(
+    page: Page,
+) -> None:
+    def opening(*steps: tuple[int, int], launches: tuple[int, ...] = ()) -> tuple[int, int]:
+        run = {
+            "from": 0,
+            "to": max([1_000, *(end for _, end in steps)]),
+            "steps": [{"step": at, "from": begin, "to": end} for at, (begin, end) in enumerate(steps)],
+            "launches": [{"step": step} for step, number in enumerate(launches) for _ in range(number)],
+        }
+        found = call(page, "model.openingOf", run)
+        return found["from"], found["to"]
+
+    assert opening((0, 250), (500, 750)) == (0, 1_000), "half of it is steps"
+    assert opening((0, 249), (500, 750)) == (0, 249), "less than half"
+    assert opening((0, 300), (200, 300), (250, 300), (900, 910)) == (0, 300), "what overlaps is counted once"
+    assert opening((0, 10)) == (0, 1_000), "one step is the run"
+    assert opening() == (0, 1_000)
+    # The recording began within the first step, and ended within the last.
+    assert opening((0, 50), (100, 200), (500, 600), (900, 930), launches=(3, 6, 6, 2)) == (100, 200)
+    assert opening((500, 600), (0, 50), launches=(6, 3)) == (500, 600), "of two the larger is whole"
 
 
 def test_the_minimaps_brush_can_always_be_seen_and_taken(page: Page) -> None:

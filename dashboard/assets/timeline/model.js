@@ -4,6 +4,7 @@
     window.musetrace = window.musetrace || {};
     const timeline = (window.musetrace.timeline = window.musetrace.timeline || {});
 
+    const LEAST_COVERED = 0.5; // of a run by its steps, to be shown as a whole at first
     const OWNED_BY_BLOCK = 255; // the warp of jobs that the whole block owns
     const UNKNOWN = { id: -1, name: "unknown job", op: "unknown", kind: "compute", awaits: null, stop: null };
 
@@ -19,6 +20,7 @@
         // Kernels of other people have launches, and no layers of a model.
         run.hasLayers = !run.has_kernels && run.launches.some((launch) => launch.layer >= 0);
         run.launches.sort((one, other) => one.from - other.from);
+        run.opening = openingOf(run);
         return run;
     }
 
@@ -95,7 +97,33 @@
         };
     }
 
+    /**
+     * What a link without a window shows: the whole run, or its first whole step where most of the run is the
+     * host's time between steps. Whole is a step of as many launches as the median step; of two, as the larger one.
+     */
+    function openingOf(run) {
+        const steps = [...run.steps].sort((one, other) => one.from - other.from);
+        let covered = 0;
+        let reached = run.from;
+        for (const { from, to } of steps) {
+            covered += Math.max(to - Math.max(from, reached), 0);
+            reached = Math.max(reached, to);
+        }
+        if (steps.length < 2 || covered >= LEAST_COVERED * (run.to - run.from)) {
+            return { from: run.from, to: run.to };
+        }
+        const launches = new Map(steps.map(({ step }) => [step, 0]));
+        for (const { step } of run.launches) {
+            launches.set(step, (launches.get(step) || 0) + 1);
+        }
+        const counts = [...launches.values()].sort((one, other) => one - other);
+        const usual = counts[Math.floor(counts.length / 2)];
+        const { from, to } = steps.find(({ step }) => launches.get(step) >= usual);
+        return { from: from, to: Math.max(to, from + 1) };
+    }
+
     timeline.model = {
+        openingOf: openingOf,
         prepareRun: prepareRun,
         prepareRows: prepareRows,
         rowKey: rowKey,

@@ -29,7 +29,7 @@
 
     function showWindow(app, state) {
         const hasWindow = state.from !== undefined && state.to !== undefined && +state.from < +state.to;
-        const window = hasWindow ? { from: +state.from, to: +state.to } : { from: app.run.from, to: app.run.to };
+        const window = hasWindow ? { from: +state.from, to: +state.to } : app.run.opening;
         app.setView({ ...app.view, ...window });
         const rows = +state.row_to - +state.row_from;
         if (rows > 0) {

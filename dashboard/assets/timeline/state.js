@@ -53,14 +53,14 @@
     function write(app) {
         const { view, run, choice } = app;
         const { from, to } = view;
-        const isWhole = from <= run.from && to >= run.to;
+        const isOpening = from === run.opening.from && to === run.opening.to;
         const rowsFit = app.rowsFit();
         const state = {
             rows: choice.rows === "blocks" ? "" : choice.rows,
             block: choice.rows === "warps" ? choice.block : "",
             ranks: choice.ranks === "all" ? "" : choice.ranks,
-            from: isWhole ? "" : from,
-            to: isWhole ? "" : to,
+            from: isOpening ? "" : from,
+            to: isOpening ? "" : to,
             row_from: rowsFit ? "" : +view.top.toFixed(3),
             row_to: rowsFit ? "" : +(view.top + app.geometry.plot.height / view.rowPx).toFixed(3),
             zero: app.zeroWanted === "auto" ? "" : app.zeroWanted,
