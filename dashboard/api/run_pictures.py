@@ -69,7 +69,7 @@ class RunPictures:
         run, axis = self._timeline.run, self._timeline.axis
         try:
             if self._pyramid is None:
-                keep_pyramid(run, axis, self._timeline.strips, sum(self._timeline.spans_of.values()))
+                keep_pyramid(self._timeline)
                 pyramid = kept_pyramid(self._timeline, self._memory)
                 with self._lock:
                     self._pyramid = pyramid

@@ -18,7 +18,7 @@ from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.shared_run import recorded_run
 from musetrace.errors import AnalysisError
 
-MOST_LANE_BYTES = 800_000_000  # 66 M spans
+MOST_LANE_BYTES = 512_000_000  # 42 M spans
 MOST_CELL_BYTES = 128 << 20
 MOST_ANSWER_BYTES = 64 << 20
 

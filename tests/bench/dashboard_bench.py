@@ -28,6 +28,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from musetrace.analysis.kept_sums.cubes import keep_cubes
+from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
+from musetrace.analysis.windows.pyramid import keep_pyramid
 from musetrace.dashboard.server import DashboardServer
 from musetrace.store import open_run
 from tests.bench.tiled_run import LAYERS, TiledRun
@@ -234,13 +236,18 @@ def server(args: argparse.Namespace) -> None:
 
 
 def made(root: Path | None, spans: float) -> Path:
-    """A run with its index and cubes."""
+    """A run with its index, cubes and pyramid."""
     assert root is not None
     tiled = TiledRun()
     steps = max(round(spans / tiled.spans_per_step), 1)
     path = tiled.write(root / "run", steps)
-    keep_cubes(open_run(path))
+    run = open_run(path)
+    keep_cubes(run)
+    begin_s = time.perf_counter()
+    keep_pyramid(Timeline.of(run, LaneMemory(0)))
     print(f"{steps} steps, {steps * tiled.spans_per_step:,} spans", flush=True)
+    kept_bytes = (path / "cubes" / "pyramid.arrow").stat().st_size
+    print(f"pyramid: {time.perf_counter() - begin_s:.1f} s, {kept_bytes / 1e6:.0f} MB", flush=True)
     return path
 
 

@@ -46,7 +46,7 @@ def pictured(run: TimelineRun, folder: str | Path) -> Any:
 
 def keep(run: Any) -> Timeline:
     timeline = Timeline.of(run, LaneMemory(1 << 20))
-    keep_pyramid(run, timeline.axis, timeline.strips, sum(timeline.spans_of.values()))
+    keep_pyramid(timeline)
     return timeline
 
 

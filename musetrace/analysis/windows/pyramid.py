@@ -123,18 +123,19 @@ def kept_pyramid(timeline: Timeline, memory: PyramidMemory) -> Pyramid | None:
     return Pyramid(timeline, file, tuple(file.about["cell_ns"]), memory)
 
 
-def keep_pyramid(run: RunLike, axis: RunAxis, strips: JobStrips, spans: int) -> None:
+def keep_pyramid(timeline: Timeline) -> None:
     """Make the pyramid of a run that lacks it and keep it in its index, if that can be written.
 
-    It has at most as many cells of the least length as there are ``spans``. A job table of more than 254
-    ops in strips, and a run of more than 16,384 blocks, have none.
+    It has at most as many cells of the least length as there are spans. A job table of more than 254 ops in
+    strips, and a run of more than 16,384 blocks, have none.
     """
+    run, axis, strips = timeline.run, timeline.axis, timeline.strips
     store = _store(run)
     if store is None or len(strips.by_strip[1]) > _MOST_PLACES or run.blocks > _MOST_BLOCKS:
         return
     if store.read(VERSION) is not None:
         return
-    cell_ns = levels(_lengths_ns(run, axis), run.blocks, spans)
+    cell_ns = levels(_lengths_ns(run, axis), run.blocks, sum(timeline.spans_of.values()))
     try:
         store.write(VERSION, {"cell_ns": list(cell_ns)}, _parts(run, axis, strips, cell_ns))
     except OSError:
