@@ -71,6 +71,11 @@ class OpenRuns:
         """What the runs are called on the page; no two alike."""
         return tuple(entry.name for entry in self._entries)
 
+    @property
+    def step_bytes(self) -> int:
+        """What the steps that views have looked at take of memory."""
+        return self._steps.bytes
+
     def ref(self, index: int) -> RunRef:
         """The run at a place, as it was opened last; the first for a place that there is not."""
         index = index if 0 <= index < len(self._entries) else 0

@@ -18,7 +18,7 @@ from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.shared_run import recorded_run
 from musetrace.errors import AnalysisError
 
-MOST_LANE_BYTES = 512_000_000  # 42 M spans
+MOST_SPAN_BYTES = 1_100_000_000  # 90 M spans of lanes, less where views look at single steps
 MOST_CELL_BYTES = 128 << 20
 MOST_ANSWER_BYTES = 64 << 20
 
@@ -82,7 +82,8 @@ class Timelines:
     def __init__(self, runs: OpenRuns) -> None:
         """``runs`` of the page."""
         self._runs = runs
-        self._memory, self._cells = LaneMemory(MOST_LANE_BYTES), PyramidMemory(MOST_CELL_BYTES)
+        self._memory = LaneMemory(MOST_SPAN_BYTES, lambda: runs.step_bytes)
+        self._cells = PyramidMemory(MOST_CELL_BYTES)
         self._known: dict[int, RunTimeline] = {}
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()  # with their bytes

@@ -243,6 +243,21 @@ def test_lanes_are_kept_up_to_a_limit_and_read_once() -> None:
     assert run.read == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 0)]
 
 
+def test_lanes_make_room_for_what_another_memory_takes() -> None:
+    launches = [Launch(0, step, 0, 0, "sliding", 0, 50, 1) for step in range(3)]
+    spans = [Span(0, step, 0, 0, COMPUTE, at, 1) for step in range(3) for at in range(40)]
+    run, taken = Reading(launches, spans, 1, (0,)), 0
+    timeline = Timeline.of(run, LaneMemory(2_000, lambda: taken))
+    rows = block_rows(run, (0,))
+    timeline.lanes(rows, [(0, 0), (0, 1)])
+    taken = 1_000  # room for one
+    timeline.lanes(rows, [(0, 2)])
+    run.read.clear()
+    timeline.lanes(rows, [(0, 2), (0, 0)])
+    assert run.read == [(0, 0)]
+    assert 0 < timeline.memory.bytes <= 1_000
+
+
 def test_what_could_not_be_read_is_read_again() -> None:
     run = Reading([Launch(0, 0, 0, 0, "sliding", 0, 50, 1)], [Span(0, 0, 0, 0, COMPUTE, 1, 1)], 1, (0,))
     timeline = timeline_of(run)

@@ -24,9 +24,12 @@ Thing = TypeVar("Thing", bound=Sized)
 class ByteMemory(Generic[Thing]):
     """Things by key; those that were asked for longest ago go first. Safe to use from threads."""
 
-    def __init__(self, most_bytes: int, threads: int) -> None:
-        """Keep up to so many bytes, and always what is in use; ``threads`` make what is missing."""
-        self.most_bytes = most_bytes
+    def __init__(self, most_bytes: int, threads: int, elsewhere: Callable[[], int] = lambda: 0) -> None:
+        """Keep up to so many bytes, and always what is in use; ``threads`` make what is missing.
+
+        ``elsewhere`` tells how many of the bytes another memory has taken by now.
+        """
+        self._most_bytes, self._elsewhere = most_bytes, elsewhere
         self._kept: OrderedDict[Hashable, Thing] = OrderedDict()
         self._made: dict[Hashable, Future[Thing]] = {}
         self._bytes = 0
@@ -63,6 +66,7 @@ class ByteMemory(Generic[Thing]):
             del self._made[key]
             self._kept[key] = made
             self._bytes += made.bytes
-            while self._bytes > self.most_bytes and len(self._kept) > 1:
+            most_bytes = self._most_bytes - self._elsewhere()
+            while self._bytes > most_bytes and len(self._kept) > 1:
                 self._bytes -= self._kept.popitem(last=False)[1].bytes
         return made

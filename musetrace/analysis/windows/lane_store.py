@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -24,9 +24,9 @@ _THREADS = 2
 class LaneMemory(ByteMemory[StepLanes]):
     """The lanes of some runs; those that were asked for longest ago go first. Safe to use from threads."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """Keep up to so many bytes, and always what is in use."""
-        super().__init__(most_bytes, _THREADS)
+    def __init__(self, most_bytes: int, elsewhere: Callable[[], int] = lambda: 0) -> None:
+        """Keep up to so many bytes, of which ``elsewhere`` tells what is taken, and always what is in use."""
+        super().__init__(most_bytes, _THREADS, elsewhere)
 
     def lanes(self, timeline: Timeline, rows: Rows, wanted: Iterable[tuple[int, int]]) -> list[StepLanes]:
         """The lanes of some (rank, step), in order; what is missing is read, once however many ask."""
