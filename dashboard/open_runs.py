@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import sentence_of
-from musetrace.dashboard.shared_run import recorded_run, shared, step_memory
+from musetrace.dashboard.shared_run import Steps, recorded_run, shared, step_memory
 from musetrace.store import open_run
 
 Answer = TypeVar("Answer")
@@ -72,9 +72,9 @@ class OpenRuns:
         return tuple(entry.name for entry in self._entries)
 
     @property
-    def step_bytes(self) -> int:
-        """What the steps that views have looked at take of memory."""
-        return self._steps.bytes
+    def steps(self) -> Steps:
+        """The steps that views have looked at one by one."""
+        return self._steps
 
     def ref(self, index: int) -> RunRef:
         """The run at a place, as it was opened last; the first for a place that there is not."""

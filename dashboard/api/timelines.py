@@ -14,11 +14,12 @@ from musetrace.analysis.windows.pyramid import PyramidMemory
 from musetrace.analysis.windows.rows import BLOCKS, SMS, Rows, block_rows, sm_rows, warp_rows
 from musetrace.dashboard.api.run_pictures import RunPictures
 from musetrace.dashboard.conditions import RecordedRun
+from musetrace.dashboard.freed_memory import give_back
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.shared_run import recorded_run
 from musetrace.errors import AnalysisError
 
-MOST_SPAN_BYTES = 1_100_000_000  # 90 M spans of lanes, less where views look at single steps
+MOST_SPAN_BYTES = 1_200_000_000  # 100 M spans of lanes, less while views look at single steps
 MOST_CELL_BYTES = 128 << 20
 MOST_ANSWER_BYTES = 64 << 20
 
@@ -82,12 +83,18 @@ class Timelines:
     def __init__(self, runs: OpenRuns) -> None:
         """``runs`` of the page."""
         self._runs = runs
-        self._memory = LaneMemory(MOST_SPAN_BYTES, lambda: runs.step_bytes)
+        self._memory = LaneMemory(MOST_SPAN_BYTES, lambda: runs.steps.bytes)
+        runs.steps.when_more.append(self._make_room)
         self._cells = PyramidMemory(MOST_CELL_BYTES)
         self._known: dict[int, RunTimeline] = {}
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()  # with their bytes
         self._bytes = 0
+
+    def _make_room(self) -> None:
+        """Of lanes, for a step that a view looks at."""
+        self._memory.make_room()
+        give_back()
 
     @property
     def count(self) -> int:

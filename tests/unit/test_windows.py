@@ -246,16 +246,19 @@ def test_lanes_are_kept_up_to_a_limit_and_read_once() -> None:
 def test_lanes_make_room_for_what_another_memory_takes() -> None:
     launches = [Launch(0, step, 0, 0, "sliding", 0, 50, 1) for step in range(3)]
     spans = [Span(0, step, 0, 0, COMPUTE, at, 1) for step in range(3) for at in range(40)]
-    run, taken = Reading(launches, spans, 1, (0,)), 0
-    timeline = Timeline.of(run, LaneMemory(2_000, lambda: taken))
+    run, other = Reading(launches, spans, 1, (0,)), LaneMemory(1_000)
+    timeline = Timeline.of(run, LaneMemory(1_400, lambda: other.bytes))
+    other.when_more.append(timeline.memory.make_room)
     rows = block_rows(run, (0,))
     timeline.lanes(rows, [(0, 0), (0, 1)])
-    taken = 1_000  # room for one
-    timeline.lanes(rows, [(0, 2)])
+    both = timeline.memory.bytes
+    assert both > 1_000
+    elsewhere = Timeline.of(run, other)
+    elsewhere.lanes(rows, [(0, 2)])
     run.read.clear()
-    timeline.lanes(rows, [(0, 2), (0, 0)])
-    assert run.read == [(0, 0)]
-    assert 0 < timeline.memory.bytes <= 1_000
+    assert timeline.memory.bytes == both / 2
+    timeline.lanes(rows, [(0, 1)])
+    assert run.read == [], "the one that was asked for last is still there"
 
 
 def test_what_could_not_be_read_is_read_again() -> None:

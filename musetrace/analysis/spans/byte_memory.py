@@ -27,8 +27,10 @@ class ByteMemory(Generic[Thing]):
     def __init__(self, most_bytes: int, threads: int, elsewhere: Callable[[], int] = lambda: 0) -> None:
         """Keep up to so many bytes, and always what is in use; ``threads`` make what is missing.
 
-        ``elsewhere`` tells how many of the bytes another memory has taken by now.
+        ``elsewhere`` tells how many of the bytes another memory has taken by now; that one's ``when_more``
+        has ``make_room`` of this one.
         """
+        self.when_more: list[Callable[[], None]] = []
         self._most_bytes, self._elsewhere = most_bytes, elsewhere
         self._kept: OrderedDict[Hashable, Thing] = OrderedDict()
         self._made: dict[Hashable, Future[Thing]] = {}
@@ -66,7 +68,14 @@ class ByteMemory(Generic[Thing]):
             del self._made[key]
             self._kept[key] = made
             self._bytes += made.bytes
-            most_bytes = self._most_bytes - self._elsewhere()
+        self.make_room()
+        for tell in self.when_more:
+            tell()
+        return made
+
+    def make_room(self) -> None:
+        """Forget what there is no room for."""
+        most_bytes = self._most_bytes - self._elsewhere()
+        with self._lock:
             while self._bytes > most_bytes and len(self._kept) > 1:
                 self._bytes -= self._kept.popitem(last=False)[1].bytes
-        return made
