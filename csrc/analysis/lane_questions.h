@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "analysis/lane_spans.h"
+#include "analysis/parallel.h"
 
 namespace musetrace::analysis {
+
+constexpr std::size_t kLeastRows = 32;  // of a thread
 
 struct LaneCount {
     std::int64_t spans = 0;  // with those that have a flag
@@ -57,65 +61,119 @@ struct LengthCounts {
     std::int64_t flagged = 0;
 };
 
-// Counts the lengths of one group: short ones in a table, the others in a list.
-class LengthCounter {
+// Counts lengths by group: short ones in a table, the others in lists.
+class LengthSums {
   public:
-    void add(std::int64_t length) {
-        if (length >= kTable) return longer_.push_back(length);
-        if (table_.empty()) table_.assign(kTable, 0);
-        ++table_[std::size_t(length)];
+    explicit LengthSums(std::size_t groups)
+        : table_(groups * std::size_t(kTable), 0), longer_(groups), inside_(groups, 0) {}
+
+    void add(std::size_t group, std::int64_t length, std::int64_t inside) {
+        inside_[group] += inside;
+        if (length < kTable) {
+            ++table_[group * std::size_t(kTable) + std::size_t(length)];
+        } else {
+            longer_[group].push_back(length);
+        }
     }
 
-    void tell(LengthCounts& found) {
+    void add_flagged() { ++flagged_; }
+
+    void add(const LengthSums& other) {
+        for (std::size_t at = 0; at < table_.size(); ++at) table_[at] += other.table_[at];
+        for (std::size_t group = 0; group < inside_.size(); ++group) {
+            inside_[group] += other.inside_[group];
+            longer_[group].insert(longer_[group].end(), other.longer_[group].begin(), other.longer_[group].end());
+        }
+        flagged_ += other.flagged_;
+    }
+
+    LengthCounts told() {
+        LengthCounts found;
+        found.first.push_back(0);
+        for (std::size_t group = 0; group < inside_.size(); ++group) {
+            tell(group, found);
+            found.first.push_back(std::int64_t(found.length.size()));
+        }
+        found.inside = std::move(inside_);
+        found.flagged = flagged_;
+        return found;
+    }
+
+  private:
+    static constexpr std::int64_t kTable = 1 << 14;  // what is counted of all groups fits into a cache
+
+    void tell(std::size_t group, LengthCounts& found) {
         const auto told = [&](std::int64_t length, std::int64_t count) {
             found.length.push_back(length);
             found.count.push_back(count);
         };
-        for (std::size_t length = 0; length < table_.size(); ++length) {
-            if (table_[length] != 0) told(std::int64_t(length), table_[length]);
+        for (std::int64_t length = 0; length < kTable; ++length) {
+            const std::uint64_t count = table_[group * std::size_t(kTable) + std::size_t(length)];
+            if (count != 0) told(length, std::int64_t(count));
         }
-        std::sort(longer_.begin(), longer_.end());
-        for (auto one = longer_.begin(); one != longer_.end();) {
-            const auto past = std::upper_bound(one, longer_.end(), *one);
+        std::vector<std::int64_t>& longer = longer_[group];
+        std::sort(longer.begin(), longer.end());
+        for (auto one = longer.begin(); one != longer.end();) {
+            const auto past = std::upper_bound(one, longer.end(), *one);
             told(*one, past - one);
             one = past;
         }
     }
 
-  private:
-    static constexpr std::int64_t kTable = 1 << 16;
-
-    std::vector<std::int64_t> table_;
-    std::vector<std::int64_t> longer_;
+    std::vector<std::uint64_t> table_;
+    std::vector<std::vector<std::int64_t>> longer_;
+    std::vector<std::int64_t> inside_;
+    std::int64_t flagged_ = 0;
 };
+
+template <typename Time>
+void add_row(const LaneSpans<Time>& of, std::int64_t row, const LaneWindow& window, const std::uint16_t* group_of_job,
+             LengthSums& sums) {
+    const std::int64_t first = of.first[row], past = of.first[row + 1];
+    if (first == past) return;
+    const std::int64_t begins = of.base_ns + std::int64_t(of.begin[first]);
+    const std::int64_t ends = of.base_ns + std::int64_t(of.begin[past - 1]) + of.longest[row];
+    if (begins >= window.from_ns && ends < window.to_ns) {  // all of the row lies inside
+        for (std::int64_t i = first; i < past; ++i) {
+            const std::int64_t length = std::int64_t(of.dur[i]);
+            if (of.flag[i] != 0) {
+                sums.add_flagged();
+            } else {
+                sums.add(group_of_job[of.job[i]], length, length);
+            }
+        }
+        return;
+    }
+    for_inside(of, row, window.from_ns, window.to_ns, [&](std::int64_t i) {
+        if (of.flag[i] != 0) {
+            sums.add_flagged();
+            return;
+        }
+        const std::int64_t length = std::int64_t(of.dur[i]), begin = of.base_ns + std::int64_t(of.begin[i]);
+        const std::int64_t inside = std::min(begin + length, window.to_ns) - std::max(begin, window.from_ns);
+        sums.add(group_of_job[of.job[i]], length, std::max<std::int64_t>(inside, 0));
+    });
+}
 
 // `group_of_job` has 2^16 entries below `groups`.
 template <typename Time>
 LengthCounts count_lengths(const std::vector<LaneSpans<Time>>& lanes, const LaneWindow& window,
                            const std::uint16_t* group_of_job, std::size_t groups) {
-    LengthCounts found;
-    found.inside.assign(groups, 0);
-    std::vector<LengthCounter> counters(groups);
+    std::vector<std::pair<const LaneSpans<Time>*, std::int64_t>> rows;
     for (const LaneSpans<Time>& of : lanes) {
-        for_inside(of, window, [&](std::int64_t i, std::int64_t) {
-            if (of.flag[i] != 0) {
-                ++found.flagged;
-                return;
-            }
-            const std::int64_t length = std::int64_t(of.dur[i]);
-            const std::int64_t begin = of.base_ns + std::int64_t(of.begin[i]);
-            const std::size_t group = group_of_job[of.job[i]];
-            counters[group].add(length);
-            found.inside[group] +=
-                std::max<std::int64_t>(std::min(begin + length, window.to_ns) - std::max(begin, window.from_ns), 0);
-        });
+        const std::int64_t row_from = std::max(window.row_from - of.first_row, std::int64_t(0));
+        const std::int64_t row_to = std::min(window.row_to - of.first_row, of.rows);
+        for (std::int64_t row = row_from; row < row_to; ++row) rows.emplace_back(&of, row);
     }
-    for (LengthCounter& counter : counters) {
-        found.first.push_back(std::int64_t(found.length.size()));
-        counter.tell(found);
-    }
-    found.first.push_back(std::int64_t(found.length.size()));
-    return found;
+    const std::size_t parts = part_count(rows.size(), kLeastRows);
+    std::vector<LengthSums> sums(parts, LengthSums(groups));
+    for_parts(rows.size(), parts, [&](std::size_t part, std::size_t first, std::size_t past) {
+        for (std::size_t i = first; i < past; ++i) {
+            add_row(*rows[i].first, rows[i].second, window, group_of_job, sums[part]);
+        }
+    });
+    for (std::size_t part = 1; part < parts; ++part) sums[0].add(sums[part]);
+    return sums[0].told();
 }
 
 // Which spans are looked for: sound ones of wanted jobs, with a length in [least_ns, most_ns].

@@ -1,4 +1,4 @@
-"""Which window the block view shows: at first, and of a step and layers; evaluated in a page without a server."""
+"""Which window the block view shows at first, and for a step and layers; in a page without a server."""
 
 from __future__ import annotations
 

@@ -250,7 +250,8 @@ def test_lanes_make_room_for_what_another_memory_takes() -> None:
     timeline = Timeline.of(run, LaneMemory(1_400, lambda: other.bytes))
     other.when_more.append(timeline.memory.make_room)
     rows = block_rows(run, (0,))
-    timeline.lanes(rows, [(0, 0), (0, 1)])
+    for step in (0, 1):
+        timeline.lanes(rows, [(0, step)])
     both = timeline.memory.bytes
     assert both > 1_000
     elsewhere = Timeline.of(run, other)

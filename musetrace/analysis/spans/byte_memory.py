@@ -43,6 +43,10 @@ class ByteMemory(Generic[Thing]):
         """What is kept."""
         return self._bytes
 
+    def holds(self, some_bytes: int) -> bool:
+        """Whether there is room for so many bytes in all."""
+        return some_bytes <= self._most_bytes - self._elsewhere()
+
     def all_of(self, wanted: list[tuple[Hashable, Callable[[], Thing]]]) -> list[Thing]:
         """Things by key and how they are made, in order; what is missing is made, once however many ask."""
         found = [self._one(key, make) for key, make in wanted]

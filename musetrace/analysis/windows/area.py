@@ -66,7 +66,7 @@ def area(timeline: Timeline, rows: Rows, from_ns: int, to_ns: int, row_from: int
     sums = _Sums(timeline.run)
     ranks = rows.ranks_inside(row_from, row_to)
     wanted = timeline.steps_inside(ranks, from_ns, to_ns)
-    parts = [timeline.lanes(rows, wanted)] if timeline.is_near(ranks, from_ns, to_ns) else None
+    parts = [timeline.lanes(rows, wanted)] if timeline.are_kept(ranks, from_ns, to_ns) else None
     for lanes in parts or _in_parts(timeline, rows, wanted):
         sums.add(rows, lanes, (from_ns, to_ns, row_from, row_to))
     return sums.area()

@@ -18,6 +18,8 @@ from musetrace.analysis.windows.rows import Rows, block_rows
 
 MOST_NEAR = 6_000_000  # spans of which a question is asked at once; more are far out
 
+BYTES_OF_A_SPAN = 12  # in lanes
+
 _THREADS = 2
 
 
@@ -87,6 +89,12 @@ class Timeline:
             for step, part in zip(steps.step[some].tolist(), share[some].tolist(), strict=True):
                 found += part * self.spans_of[rank, step]
         return int(found)
+
+    def are_kept(self, ranks: Iterable[int], from_ns: int, to_ns: int) -> bool:
+        """Whether the lanes of a window are kept once they are read: they are few, or all of the run fit."""
+        return self.is_near(ranks, from_ns, to_ns) or self.memory.holds(
+            BYTES_OF_A_SPAN * sum(self.spans_of.values())
+        )
 
     def is_near(self, ranks: Iterable[int], from_ns: int, to_ns: int) -> bool:
         """Whether so few spans lie there that their steps are read, and kept."""

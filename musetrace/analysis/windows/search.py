@@ -100,9 +100,9 @@ def search(
     lengths = (wanted.least_ns, wanted.most_ns)
     ranks = rows.ranks_inside(row_from, row_to)
     steps = timeline.steps_inside(ranks, from_ns, to_ns)
-    is_near = timeline.is_near(ranks, from_ns, to_ns)
+    are_kept = timeline.are_kept(ranks, from_ns, to_ns)
     total, rest, best = 0, 0, list[FoundSpan]()
-    for lanes in timeline.lanes(rows, steps) if is_near else _lanes(timeline, rows, steps):
+    for lanes in timeline.lanes(rows, steps) if are_kept else _lanes(timeline, rows, steps):
         number, behind, shorter, begin, place = _core.analysis.search_spans(
             lanes.native(rows.first_row(lanes.rank)),
             window,
