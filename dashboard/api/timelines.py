@@ -20,8 +20,9 @@ from musetrace.dashboard.shared_run import recorded_run
 from musetrace.errors import AnalysisError
 
 MOST_SPAN_BYTES = 1_200_000_000  # 100 M spans of lanes, less while views look at single steps
-MOST_CELL_BYTES = 128 << 20
-MOST_ANSWER_BYTES = 64 << 20
+MOST_CELL_BYTES = 64 << 20
+MOST_ANSWER_BYTES = 32 << 20
+_WORTH_GIVING_BACK_BYTES = 64 << 20
 
 Answer = TypeVar("Answer")
 
@@ -84,6 +85,7 @@ class Timelines:
         """``runs`` of the page."""
         self._runs = runs
         self._memory = LaneMemory(MOST_SPAN_BYTES, lambda: runs.steps.bytes)
+        self._turned_over = 0
         runs.steps.when_more.append(self._make_room)
         self._cells = PyramidMemory(MOST_CELL_BYTES)
         self._known: dict[int, RunTimeline] = {}
@@ -91,10 +93,13 @@ class Timelines:
         self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()  # with their bytes
         self._bytes = 0
 
-    def _make_room(self) -> None:
-        """Of lanes, for a step that a view looks at."""
+    def _make_room(self, more_bytes: int) -> None:
+        """Of lanes, for a step that a view looks at; and give back what it and others have freed."""
         self._memory.make_room()
-        give_back()
+        self._turned_over += more_bytes
+        if self._turned_over >= _WORTH_GIVING_BACK_BYTES:
+            self._turned_over = 0
+            give_back()
 
     @property
     def count(self) -> int:

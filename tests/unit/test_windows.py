@@ -248,7 +248,8 @@ def test_lanes_make_room_for_what_another_memory_takes() -> None:
     spans = [Span(0, step, 0, 0, COMPUTE, at, 1) for step in range(3) for at in range(40)]
     run, other = Reading(launches, spans, 1, (0,)), LaneMemory(1_000)
     timeline = Timeline.of(run, LaneMemory(1_400, lambda: other.bytes))
-    other.when_more.append(timeline.memory.make_room)
+    told: list[int] = []
+    other.when_more += [told.append, lambda _: timeline.memory.make_room()]
     rows = block_rows(run, (0,))
     for step in (0, 1):
         timeline.lanes(rows, [(0, step)])
@@ -258,6 +259,7 @@ def test_lanes_make_room_for_what_another_memory_takes() -> None:
     elsewhere.lanes(rows, [(0, 2)])
     run.read.clear()
     assert timeline.memory.bytes == both / 2
+    assert told == [other.bytes]
     timeline.lanes(rows, [(0, 1)])
     assert run.read == [], "the one that was asked for last is still there"
 

@@ -27,10 +27,10 @@ class ByteMemory(Generic[Thing]):
     def __init__(self, most_bytes: int, threads: int, elsewhere: Callable[[], int] = lambda: 0) -> None:
         """Keep up to so many bytes, and always what is in use; ``threads`` make what is missing.
 
-        ``elsewhere`` tells how many of the bytes another memory has taken by now; that one's ``when_more``
-        has ``make_room`` of this one.
+        ``elsewhere`` tells how many of the bytes another memory has taken by now. ``when_more`` are called
+        with the bytes of what was made.
         """
-        self.when_more: list[Callable[[], None]] = []
+        self.when_more: list[Callable[[int], None]] = []
         self._most_bytes, self._elsewhere = most_bytes, elsewhere
         self._kept: OrderedDict[Hashable, Thing] = OrderedDict()
         self._made: dict[Hashable, Future[Thing]] = {}
@@ -74,7 +74,7 @@ class ByteMemory(Generic[Thing]):
             self._bytes += made.bytes
         self.make_room()
         for tell in self.when_more:
-            tell()
+            tell(made.bytes)
         return made
 
     def make_room(self) -> None:
