@@ -65,10 +65,13 @@ class RunPictures:
             self._making.start()
 
     def _make(self) -> None:
-        """The pyramid comes first: it takes seconds, and the overview may take a minute."""
+        """The pyramid comes first: it takes seconds, and the overview may take a minute.
+
+        A run that is being recorded has no pyramid: it is another run in a moment.
+        """
         run, axis = self._timeline.run, self._timeline.axis
         try:
-            if self._pyramid is None:
+            if self._pyramid is None and not getattr(run, "is_being_recorded", False):
                 keep_pyramid(self._timeline)
                 pyramid = kept_pyramid(self._timeline, self._memory)
                 with self._lock:
