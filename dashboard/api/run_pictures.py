@@ -30,6 +30,7 @@ class RunPictures:
         self._overview: Overview | None = None
         self._has_looked = False
         self._making: threading.Thread | None = None
+        self.is_making_pyramid = False
         self.trouble = ""  # why the overview cannot be made
 
     def pyramid(self) -> Pyramid | None:
@@ -61,6 +62,7 @@ class RunPictures:
         self._pyramid = self._pyramid or kept_pyramid(timeline, self._memory)
         self._overview = self._overview or kept_overview(timeline.run, timeline.axis)
         if self._pyramid is None or self._overview is None:
+            self.is_making_pyramid = self._pyramid is None
             self._making = threading.Thread(target=self._make, daemon=True)
             self._making.start()
 
@@ -76,6 +78,7 @@ class RunPictures:
                 pyramid = kept_pyramid(self._timeline, self._memory)
                 with self._lock:
                     self._pyramid = pyramid
+            self.is_making_pyramid = False
             if self._overview is None:
                 keep_sums(self._run)
                 overview = kept_overview(run, axis) or overview_of_spans(run, axis)
@@ -83,3 +86,5 @@ class RunPictures:
                     self._overview = overview
         except Exception as error:
             self.trouble = sentence_of(error)
+        finally:
+            self.is_making_pyramid = False

@@ -122,7 +122,10 @@ def _of_cells(of: RunTimeline, view: View, expected: int, is_near: bool) -> Wind
 def _far(of: RunTimeline, view: View, expected: int) -> WindowAnswer:
     overview = of.pictures.overview()
     if overview is not None:
-        return _raster(view, overview.raster(view), expected, BY_LAUNCH, "")
+        answer = _raster(view, overview.raster(view), expected, BY_LAUNCH, "")
+        # A better one comes in seconds.
+        answer.header["pending"] = pyramid.shows(view) and of.pictures.is_making_pyramid
+        return answer
     groups, width = view.bins
     nothing = np.full((groups, view.strips, width), 255, dtype=np.uint8)
     note = of.pictures.trouble or BEING_MADE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from flask import Flask
 from flask.testing import FlaskClient
 from timeline_questions import ask, ask_window, client_of, origin_ns, spans_table
 
+from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.analysis.windows import lane_store, window
 from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
-from musetrace.analysis.windows.pyramid import PyramidMemory, kept_pyramid
+from musetrace.analysis.windows.pyramid import PyramidMemory, keep_pyramid, kept_pyramid
 from musetrace.analysis.windows.window import View
 from musetrace.dashboard.api import blueprints, run_pictures, timelines, window_answer
 from musetrace.dashboard.open_runs import OpenRuns
@@ -132,6 +134,32 @@ def test_of_many_spans_the_picture_is_of_kept_cells_and_damaged_ones_are_made_an
     _, again = until_made(damaged, strips=1, width=1, height=3)
     assert again["op"].tolist() == arrays["op"].tolist()
     assert kept.read_bytes() == whole
+
+
+def test_while_the_cells_are_made_the_picture_is_of_launches_and_says_that_another_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, go = build_decode_run(tmp_path / "run", steps=1), threading.Event()
+    keep_cubes(open_run(path))
+    for module in (lane_store, timelines):
+        monkeypatch.setattr(module, "MOST_NEAR", 10)
+
+    def slowly(timeline: Timeline) -> None:
+        assert go.wait(20)
+        keep_pyramid(timeline)
+
+    monkeypatch.setattr(run_pictures, "keep_pyramid", slowly)
+    client = client_of(open_run(path))
+    header, _ = ask_window(client, strips=1)
+    assert (header["pending"], header["sampled"][:9]) == (True, "by launch")
+    assert not ask_window(client, strips=4)[0]["pending"], "its picture will be no other"
+    go.set()
+    for _ in range(200):
+        header, _ = ask_window(client, strips=1)
+        if not header["pending"]:
+            break
+        time.sleep(0.05)
+    assert header["sampled"].startswith("of kept cells")
 
 
 def until_made(client: FlaskClient, **fields: object) -> tuple[dict[str, Any], dict[str, Any]]:
