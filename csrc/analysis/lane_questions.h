@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -65,10 +66,9 @@ struct LengthCounts {
 class LengthSums {
   public:
     explicit LengthSums(std::size_t groups)
-        : table_(groups * std::size_t(kTable), 0), longer_(groups), inside_(groups, 0) {}
+        : table_(groups * std::size_t(kTable), 0), longer_(groups), outside_(groups, 0) {}
 
-    void add(std::size_t group, std::int64_t length, std::int64_t inside) {
-        inside_[group] += inside;
+    void add(std::size_t group, std::int64_t length) {
         if (length < kTable) {
             ++table_[group * std::size_t(kTable) + std::size_t(length)];
         } else {
@@ -76,12 +76,15 @@ class LengthSums {
         }
     }
 
+    // So much of a length does not lie in the window.
+    void add_outside(std::size_t group, std::int64_t time) { outside_[group] += time; }
+
     void add_flagged() { ++flagged_; }
 
     void add(const LengthSums& other) {
         for (std::size_t at = 0; at < table_.size(); ++at) table_[at] += other.table_[at];
-        for (std::size_t group = 0; group < inside_.size(); ++group) {
-            inside_[group] += other.inside_[group];
+        for (std::size_t group = 0; group < outside_.size(); ++group) {
+            outside_[group] += other.outside_[group];
             longer_[group].insert(longer_[group].end(), other.longer_[group].begin(), other.longer_[group].end());
         }
         flagged_ += other.flagged_;
@@ -90,17 +93,20 @@ class LengthSums {
     LengthCounts told() {
         LengthCounts found;
         found.first.push_back(0);
-        for (std::size_t group = 0; group < inside_.size(); ++group) {
+        for (std::size_t group = 0; group < outside_.size(); ++group) {
+            const std::size_t first = found.length.size();
             tell(group, found);
             found.first.push_back(std::int64_t(found.length.size()));
+            std::int64_t inside = -outside_[group];
+            for (std::size_t at = first; at < found.length.size(); ++at) inside += found.length[at] * found.count[at];
+            found.inside.push_back(inside);
         }
-        found.inside = std::move(inside_);
         found.flagged = flagged_;
         return found;
     }
 
   private:
-    static constexpr std::int64_t kTable = 1 << 14;  // what is counted of all groups fits into a cache
+    static constexpr std::int64_t kTable = 1 << 16;
 
     void tell(std::size_t group, LengthCounts& found) {
         const auto told = [&](std::int64_t length, std::int64_t count) {
@@ -108,7 +114,7 @@ class LengthSums {
             found.count.push_back(count);
         };
         for (std::int64_t length = 0; length < kTable; ++length) {
-            const std::uint64_t count = table_[group * std::size_t(kTable) + std::size_t(length)];
+            const std::uint32_t count = table_[group * std::size_t(kTable) + std::size_t(length)];
             if (count != 0) told(length, std::int64_t(count));
         }
         std::vector<std::int64_t>& longer = longer_[group];
@@ -120,9 +126,9 @@ class LengthSums {
         }
     }
 
-    std::vector<std::uint64_t> table_;
+    std::vector<std::uint32_t> table_;
     std::vector<std::vector<std::int64_t>> longer_;
-    std::vector<std::int64_t> inside_;
+    std::vector<std::int64_t> outside_;
     std::int64_t flagged_ = 0;
 };
 
@@ -139,7 +145,7 @@ void add_row(const LaneSpans<Time>& of, std::int64_t row, const LaneWindow& wind
             if (of.flag[i] != 0) {
                 sums.add_flagged();
             } else {
-                sums.add(group_of_job[of.job[i]], length, length);
+                sums.add(group_of_job[of.job[i]], length);
             }
         }
         return;
@@ -151,7 +157,8 @@ void add_row(const LaneSpans<Time>& of, std::int64_t row, const LaneWindow& wind
         }
         const std::int64_t length = std::int64_t(of.dur[i]), begin = of.base_ns + std::int64_t(of.begin[i]);
         const std::int64_t inside = std::min(begin + length, window.to_ns) - std::max(begin, window.from_ns);
-        sums.add(group_of_job[of.job[i]], length, std::max<std::int64_t>(inside, 0));
+        sums.add(group_of_job[of.job[i]], length);
+        sums.add_outside(group_of_job[of.job[i]], length - std::max<std::int64_t>(inside, 0));
     });
 }
 
@@ -166,14 +173,15 @@ LengthCounts count_lengths(const std::vector<LaneSpans<Time>>& lanes, const Lane
         for (std::int64_t row = row_from; row < row_to; ++row) rows.emplace_back(&of, row);
     }
     const std::size_t parts = part_count(rows.size(), kLeastRows);
-    std::vector<LengthSums> sums(parts, LengthSums(groups));
+    std::vector<std::optional<LengthSums>> sums(parts);
     for_parts(rows.size(), parts, [&](std::size_t part, std::size_t first, std::size_t past) {
+        LengthSums& mine = sums[part].emplace(groups);
         for (std::size_t i = first; i < past; ++i) {
-            add_row(*rows[i].first, rows[i].second, window, group_of_job, sums[part]);
+            add_row(*rows[i].first, rows[i].second, window, group_of_job, mine);
         }
     });
-    for (std::size_t part = 1; part < parts; ++part) sums[0].add(sums[part]);
-    return sums[0].told();
+    for (std::size_t part = 1; part < parts; ++part) sums[0]->add(*sums[part]);
+    return sums[0]->told();
 }
 
 // Which spans are looked for: sound ones of wanted jobs, with a length in [least_ns, most_ns].

@@ -108,7 +108,7 @@ class _Sums:
         """The ops and kinds of jobs, of unknown ones those that occur, and by job id which of them it is."""
         table = self.run.job_table
         known = len(table.jobs)
-        others = [one.job[one.job >= known] for one in lanes if known <= _LAST_JOB]
+        others = [one.job[one.job >= known] for one in lanes if one.last_job >= known]
         unknown = np.unique(np.concatenate(others)).tolist() if others else []
         of_job = {job: op_and_kind(table, job) for job in (*range(known), *unknown)}
         names = list(dict.fromkeys(of_job.values())) or [("", "")]

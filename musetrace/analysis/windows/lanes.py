@@ -41,6 +41,7 @@ class StepLanes:
     longest: npt.NDArray[np.int64]
     index: npt.NDArray[np.uint32] | None
     without_row: int
+    last_job: int  # the largest id of its jobs; -1 where there are none
 
     @property
     def bytes(self) -> int:
@@ -88,13 +89,14 @@ def _lanes(
     dur = _column(batch, "dur").astype(begin.dtype, copy=False)
     order, first, longest, without_row = _by_row(batch, rows, begin, dur)
     iterates = "iteration" in batch.schema.names and run.job_table.has_instances
+    job = _taken(_column(batch, "job"), order)
     return StepLanes(
         rank=rank,
         step=step,
         base_ns=base_ns,
         begin=_taken(begin, order),
         dur=_taken(dur, order),
-        job=_taken(_column(batch, "job"), order),
+        job=job,
         warp=_taken(_column(batch, "warp"), order),
         flag=_taken(_column(batch, "flag"), order),
         iteration=_taken(_column(batch, "iteration"), order) if iterates else None,
@@ -102,6 +104,7 @@ def _lanes(
         longest=longest,
         index=None if isinstance(order, slice) else order.astype(np.uint32),
         without_row=without_row,
+        last_job=int(job.max()) if len(job) else -1,
     )
 
 
