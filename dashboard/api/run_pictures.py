@@ -7,13 +7,8 @@ import threading
 
 from musetrace.analysis.windows.lane_store import Timeline
 from musetrace.analysis.windows.overview import Overview, kept_overview, overview_of_spans
-from musetrace.analysis.windows.pyramid import (
-    Pyramid,
-    PyramidMemory,
-    drop_pyramid,
-    keep_pyramid,
-    kept_pyramid,
-)
+from musetrace.analysis.windows.pyramid import Pyramid, PyramidMemory, drop_pyramid, kept_pyramid
+from musetrace.analysis.windows.pyramid_cells import keep_pyramid
 from musetrace.dashboard.conditions import RecordedRun
 from musetrace.dashboard.failure import sentence_of
 from musetrace.dashboard.shared_run import keep_sums

@@ -29,7 +29,7 @@ from urllib.parse import urlencode
 
 from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
-from musetrace.analysis.windows.pyramid import keep_pyramid
+from musetrace.analysis.windows.pyramid_cells import keep_pyramid
 from musetrace.dashboard.server import DashboardServer
 from musetrace.store import open_run
 from tests.bench.tiled_run import LAYERS, TiledRun

@@ -18,7 +18,8 @@ from timeline_questions import ask, ask_window, client_of, origin_ns, spans_tabl
 from musetrace.analysis.kept_sums.cubes import keep_cubes
 from musetrace.analysis.windows import lane_store, window
 from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
-from musetrace.analysis.windows.pyramid import PyramidMemory, keep_pyramid, kept_pyramid
+from musetrace.analysis.windows.pyramid import PyramidMemory, kept_pyramid
+from musetrace.analysis.windows.pyramid_cells import keep_pyramid
 from musetrace.analysis.windows.window import View
 from musetrace.dashboard.api import blueprints, run_pictures, timelines, window_answer
 from musetrace.dashboard.open_runs import OpenRuns

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musetrace.analysis.windows import pyramid, window
+from musetrace.analysis.windows import pyramid, pyramid_cells, window
 from musetrace.analysis.windows.lane_store import LaneMemory, Timeline
 from musetrace.analysis.windows.lanes import own_lanes
-from musetrace.analysis.windows.pyramid import PyramidMemory, cells_of, keep_pyramid, kept_pyramid, levels
+from musetrace.analysis.windows.pyramid import PyramidMemory, kept_pyramid
+from musetrace.analysis.windows.pyramid_cells import as_places, cells_of, keep_pyramid, levels
 from musetrace.analysis.windows.rows import block_rows
 from musetrace.analysis.windows.window import View
 from musetrace.store.pyramid_store import Cells, PyramidStore
@@ -71,8 +72,8 @@ def test_a_cell_is_what_a_block_is_drawn_as_in_one_strip(
     places = list(zip(*(part.tolist() for part in (strips.by_strip[2], strips.by_strip[1])), strict=True))
     for rank, step, length_ns in lengths(run):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pyramid, "_MOST_COLUMNS", most_columns)
-            jobs = pyramid._as_places(strips)
+            patch.setattr(pyramid_cells, "_MOST_COLUMNS", most_columns)
+            jobs = as_places(strips)
             found = cells_of(own_lanes(run, rank, step), jobs, run.blocks, length_ns, cell_ns)
         columns = -(-length_ns // cell_ns)
         assert found.place.shape == found.share.shape == (run.blocks, columns)
