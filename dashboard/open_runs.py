@@ -19,6 +19,7 @@ Answer = TypeVar("Answer")
 # Opening a run that grows reads all of it: it may take this share of the time at most.
 _SHARE_OF_TIME = 0.2
 _KEPT = 64
+KEEPING = "Sums of all spans are being made, once for this run: what is empty now fills when they are there."
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,10 @@ class OpenRuns:
     def trouble(self, index: int) -> str:
         """What keeps a run from being read as it is now, in one sentence; empty when nothing does."""
         return self._entries[self.ref(index).index].trouble
+
+    def busy(self, index: int) -> str:
+        """What views of a run wait for, in one sentence; empty when for nothing."""
+        return KEEPING if getattr(self._entries[self.ref(index).index].run, "is_keeping", False) else ""
 
     def kept(self, ref: RunRef, key: Hashable, make: Callable[[RecordedRun], Answer]) -> Answer:
         """``make(run)``, made once for a run and ``key`` as long as few others are asked for.

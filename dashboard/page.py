@@ -77,10 +77,11 @@ def navigation(views: Sequence[tuple[str, str]], shown: str, run: int) -> list[A
     ]
 
 
-def run_conditions(run: RecordedRun, trouble: str = "") -> list[Any]:
-    """The conditions of a run, and what is wrong with it."""
+def run_conditions(run: RecordedRun, trouble: str = "", busy: str = "") -> list[Any]:
+    """The conditions of a run, what is wrong with it, and what its views wait for."""
     entries = or_sentence(lambda: conditions(run), lambda sentence: [Condition("run", sentence, tone="bad")])
     warning = [html.P(trouble, className="trouble", role="alert")] if trouble else []
+    warning += [html.P(busy, className="note", role="status")] if busy else []
     return [
         html.Dl([condition(entry) for entry in entries], className="conditions"),
         *warning,

@@ -106,7 +106,7 @@ def show(
         # The key makes a new view of the same kind a new component, whose callbacks are called.
         html.Div(page.body, key=f"{path}{search}"),
         navigation([(one.name, one.title) for one in views], view.name, ref.index),
-        run_conditions(run, runs.trouble(ref.index)),
+        run_conditions(run, runs.trouble(ref.index), runs.busy(ref.index)),
         str(ref.index),
         ref.data(),
         shown,
@@ -139,7 +139,9 @@ def follow(runs: OpenRuns, ref: RunRef) -> tuple[Any, Any, int]:
     newest = runs.refresh(ref.index)
     run = runs.run(newest)
     data = no_update if newest == ref else newest.data()
-    return data, run_conditions(run, runs.trouble(ref.index)), poll_ms(run)
+    busy = runs.busy(ref.index)
+    interval_ms = POLL_LIVE_MS if busy else poll_ms(run)
+    return data, run_conditions(run, runs.trouble(ref.index), busy), interval_ms
 
 
 def poll_ms(run: Any) -> int:

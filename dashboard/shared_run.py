@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, cast
@@ -34,6 +33,7 @@ class SharedRun:
         self.step_memory = _OfRun(key, memory)
         self._keeping = threading.Lock()
         self._has_kept = False
+        self.is_keeping = False
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the run's."""
@@ -54,9 +54,13 @@ class SharedRun:
             return
         with self._keeping:
             if not self._has_kept:
-                self._has_kept = True
-                with contextlib.suppress(MusetraceError):  # a damaged step: who asks for it is told
+                self._has_kept = self.is_keeping = True
+                try:
                     keep_cubes(self.recorded)
+                except MusetraceError:
+                    pass  # a damaged step: who asks for it is told
+                finally:
+                    self.is_keeping = False
 
 
 class _OfRun:

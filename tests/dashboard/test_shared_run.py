@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from musetrace import analysis
-from musetrace.analysis.kept_sums.cubes import QUESTIONS
-from musetrace.dashboard import shared_run
-from musetrace.dashboard.open_runs import OpenRuns, RunRef
+from musetrace.analysis.kept_sums.cubes import QUESTIONS, keep_cubes
+from musetrace.dashboard import router, shared_run
+from musetrace.dashboard.open_runs import KEEPING, OpenRuns, RunRef
+from musetrace.dashboard.page import POLL_LIVE_MS, POLL_MS
 from musetrace.dashboard.scope import Scope
 from musetrace.dashboard.scope_answers import ScopeAnswers
 from musetrace.dashboard.shared_run import SharedRun, recorded_run, step_memory
@@ -96,6 +97,28 @@ def test_sums_are_kept_before_any_view_asks_and_then_answer_without_the_spans(pa
     again = OpenRuns([counting])
     assert ScopeAnswers(again, RunRef(0), Scope()).table("idle").equals(first)
     assert first.equals(analysis.idle(open_run(path)))
+
+
+def test_while_sums_are_made_the_page_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slowly(run: Any) -> None:
+        begun.set()
+        assert go.wait(20)
+        keep_cubes(run)
+
+    monkeypatch.setattr(shared_run, "keep_cubes", slowly)
+    runs = OpenRuns([open_run(path)])
+    assert (runs.busy(0), router.follow(runs, RunRef(0))[2]) == ("", POLL_MS)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(analysis.idle, runs.run(RunRef(0))) for _ in range(2))
+        assert begun.wait(20)
+        _, conditions, interval_ms = router.follow(runs, RunRef(0))
+        assert KEEPING in str(conditions)
+        assert interval_ms == POLL_LIVE_MS
+        go.set()
+        assert first.result(20).equals(second.result(20))
+    assert KEEPING not in str(router.follow(runs, RunRef(0))[1])
 
 
 def test_a_run_that_is_being_recorded_gets_no_sums_and_is_answered(path: Path) -> None:
