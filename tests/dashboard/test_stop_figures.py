@@ -14,7 +14,14 @@ from musetrace import analysis
 from musetrace.analysis.gaps.one_stop import EARLY, LEAD, arrival_histogram, block_arrivals
 from musetrace.figures.interval_rows import Band
 from musetrace.figures.one_stop import block_lasts_figure, block_means_figure, histogram_figure
-from musetrace.figures.stop_rows import keys_of, last_figure, lead_figure, spread_figure, wait_figure
+from musetrace.figures.stop_rows import (
+    keys_of,
+    last_figure,
+    lead_figure,
+    spread_figure,
+    stop_rows,
+    wait_figure,
+)
 from musetrace.figures.strips import Strip, strips_figure
 from musetrace.figures.theme import theme
 from musetrace.figures.wording import shown
@@ -150,3 +157,13 @@ def test_strips_of_hostile_names_are_shown_literally() -> None:
         assert figure.layout.yaxis.ticktext == (shown(name),)
         assert trace(figure, "steps").customdata == (shown(name, 120),)
         assert {one.text for one in figure.layout.annotations} == {shown(name), shown(name, 80)}
+
+
+def test_of_many_ranks_every_fourth_has_its_label() -> None:
+    def labels(ranks: int) -> list[str]:
+        table = pa.table({"stop": ["stop1"] * ranks, "rank": list(range(ranks))})
+        return [row.label for row in stop_rows(table.slice(0, 0), "wait", "n", keys_of(table), "")]
+
+    assert labels(1) == ["stop1"]
+    assert labels(8) == ["stop1  r0", *(f"r{rank}" for rank in range(1, 8))]
+    assert labels(9) == ["stop1  r0", "", "", "", "r4", "", "", "", "r8"]
