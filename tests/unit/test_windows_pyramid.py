@@ -45,9 +45,13 @@ def pictured(run: TimelineRun, folder: str | Path) -> Any:
     return Pictured(run, PyramidStore(Path(folder) / "cubes", 7))
 
 
-def keep(run: Any) -> Timeline:
+def keep(run: Any, *cell_ns: int) -> Timeline:
+    """Keep a pyramid of cells of these lengths, else of those that the run asks for."""
     timeline = Timeline.of(run, LaneMemory(1 << 20))
-    keep_pyramid(timeline)
+    with pytest.MonkeyPatch.context() as patch:
+        if cell_ns:
+            patch.setattr(pyramid_cells, "levels", lambda *_: cell_ns)
+        keep_pyramid(timeline)
     return timeline
 
 
@@ -95,7 +99,8 @@ def test_a_raster_shows_the_columns_whose_middle_lies_in_a_pixel(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         of = pictured(run, folder)
-        timeline = keep(of)
+        # Short cells: several neighbours in a pixel are alike.
+        timeline = keep(of, data.draw(st.sampled_from([1, 2, 5, 40])))
         made = kept_pyramid(timeline, PyramidMemory(1 << 20))
         assert made is not None
         rows = block_rows(run, run.ranks)
@@ -163,14 +168,14 @@ def raster_cell(
     return [int(strips.by_strip[2][place]), max(share, 1), int(strips.by_strip[3][place])]
 
 
-@given(timelines(), st.integers(1, 5))
+@given(timelines(), st.integers(1, 5), st.sampled_from([1, 2, 5, 40]))
 @settings(max_examples=30, deadline=None)
 def test_where_pixels_are_whole_columns_the_raster_is_that_of_the_spans(
-    drawn: TimelineRun, columns: int
+    drawn: TimelineRun, columns: int, cell_ns: int
 ) -> None:
     run = replace(drawn, alignment={})
     with tempfile.TemporaryDirectory() as folder:
-        timeline = keep(pictured(run, folder))
+        timeline = keep(pictured(run, folder), cell_ns)
         made = kept_pyramid(timeline, PyramidMemory(1 << 20))
         assert made is not None
         for rank, step, length_ns in lengths(run):
