@@ -55,18 +55,20 @@ __device__ __forceinline__ void accept(W& w) {
                           step_job<MuseStep::accept_wait_ranks>(), step_job<MuseStep::accept_choose>()};
     const auto follow = [&] { w.template job<MuseStep::accept_walk>([&] { walk(w); }); };
     const double temperature = state.temperature;
-    if (temperature == 0) {
-        search<false, 32>(
-            w, jobs, 0, 1, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; }, follow);
-        return;
-    }
-    search<false, 2>(
-        w, jobs, 0, 1,
-        [&](std::uint32_t row, std::uint32_t token, float logit) {
-            const double noise = gumbel(state.seed, state.position + state.depth[row] + 1, token);
-            return static_cast<float>(static_cast<double>(logit) / temperature + noise);
-        },
-        follow);
+    if (temperature == 0) return search<false>(w, jobs, 0, 1, BestLogits{1}, follow);
+    const std::uint64_t first_token = std::uint64_t{w.params.first_rank + w.rank} * w.shape().vocab;
+    const auto best_of_noisy = [&](std::uint32_t row, const float* logits, std::uint32_t begin, std::uint32_t end) {
+        Candidate own, best;
+#pragma unroll 2
+        for (std::uint32_t at = begin + w.lane; at < end; at += kLanes) {
+            const double noise = gumbel(state.seed, state.position + state.depth[row] + 1, first_token + at);
+            const auto score = static_cast<float>(static_cast<double>(logits[at]) / temperature + noise);
+            if (score > own.score) own = {score, at};
+        }
+        is_best(own, best);
+        return best;
+    };
+    search<false>(w, jobs, 0, 1, best_of_noisy, follow);
 }
 
 }  // namespace musetrace::megakernel::step

@@ -18,9 +18,17 @@ __device__ __forceinline__ Job step_job() {
     return pick_job_of<MuseStep, kJob>(0);
 }
 
+// A token and what speaks for it: a logit, or its logarithm of a probability.
+struct Candidate {
+    float score = -INFINITY;
+    std::uint32_t token = 0xFFFFFFFF;
+};
+
 struct SharedMemory {
     float score[kTokens][kMaxTopK];  // the best of each row, best first
     std::uint32_t token[kTokens][kMaxTopK];
+    Candidate found[kWarps][kMaxTopK];  // in the warps' parts of the block's part of a row, best first
+    double exponentials[kWarps];        // and the sum of exp(score - best score) over them
     float sums[2][kWarps];
     bool received[kWarps];  // all parts that the warp puts together
     std::uint32_t delay_seed;

@@ -49,6 +49,7 @@ struct StepParams {
     } rank[kMaxRanks];
 };
 static_assert(sizeof(StepParams) <= 4096, "kernel parameters");
+static_assert(kParts >= kMaxRanks, "a rank has at least one part of each row");
 
 // How many parts a rank's logits of a row have.
 constexpr std::uint32_t parts_of_rank(const StepParams& p) { return kParts / p.sharing; }

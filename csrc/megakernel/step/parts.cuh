@@ -5,11 +5,6 @@
 
 namespace musetrace::megakernel::step {
 
-struct Candidate {
-    float score = -INFINITY;
-    std::uint32_t token = 0xFFFFFFFF;
-};
-
 __device__ __forceinline__ void send_word(std::uint64_t* slot, std::uint64_t word) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(slot), "l"(word) : "memory");
 }
@@ -19,7 +14,7 @@ __device__ __forceinline__ std::uint64_t load_word(const std::uint64_t* slot) {
     return word;
 }
 
-// One warp, in front of its part of a row: its share of the row in the copy that is not used.
+// One warp, in front of the block's part of a row: its share of the row in the copy that is not used.
 template <class W>
 __device__ __forceinline__ void empty_parts(const W& w, std::uint32_t idle, std::uint32_t row, std::uint32_t part) {
     const std::uint32_t of_rank = parts_of_rank(w.params), all = w.params.sharing * of_rank;
@@ -32,7 +27,8 @@ __device__ __forceinline__ void empty_parts(const W& w, std::uint32_t idle, std:
     }
 }
 
-// One warp: its part to all GPUs, behind what it made empty. Lane i has candidate i, of which `count` count.
+// One warp: the block's part to all GPUs, behind what the warp made empty. Lane i has candidate i, of which `count`
+// count.
 template <bool kSum, class W>
 __device__ __forceinline__ void send_part(const W& w, std::uint32_t copy, std::uint32_t row, std::uint32_t part,
                                           std::uint32_t count, const Candidate& best, double sum) {

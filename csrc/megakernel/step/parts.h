@@ -1,8 +1,8 @@
 // A GPU's receive buffers of a tree or accept launch: the best tokens of each part of the logits, of all ranks, as
-// slots (sync/slots.h). Every warp that has looked at a part sends it to each GPU that shares the model, its own among
-// them; on each of them block 0 of its first rank puts all of them together, with the same result. Two copies alternate
-// from one such launch to the next; which is the turn of is a number on the GPU, so that a graph of any launches can be
-// replayed.
+// slots (sync/slots.h). Every block that has looked at a part sends it, by one warp, to each GPU that shares the model,
+// its own among them; on each of them block 0 of its first rank puts all of them together, with the same result. Two
+// copies alternate from one such launch to the next; which is the turn of is a number on the GPU, so that a graph of
+// any launches can be replayed.
 //
 // Why a copy may be used again. Launch L, counted among tree and accept launches alone, uses copy L % 2. In launch L
 // the warps that send make the other copy of their own GPU empty, each some parts of it; launch L + 1 fills it. Before
@@ -25,8 +25,8 @@
 
 namespace musetrace::megakernel::step {
 
-// Parts of a row of logits that are looked at apart: one for each lane of the warp that puts them together.
-inline constexpr std::uint32_t kParts = 32;
+// Parts of a row of logits that different blocks look at: those of 16 rows fill a GPU, and a rank has at least one.
+inline constexpr std::uint32_t kParts = 8;
 
 // Words of a part, 8 bytes each, sent by one store that no hardware divides: its candidates, best first, as score << 32
 // | token, and the sum of exp(score - best score), a double. Neither is ever all ones, which is NaN of a kind that

@@ -55,9 +55,8 @@ __device__ __forceinline__ void make_tree(W& w) {
     const SearchJobs jobs{step_job<MuseStep::tree_topk>(), step_job<MuseStep::tree_send>(),
                           step_job<MuseStep::tree_wait_ranks>(), step_job<MuseStep::tree_merge>()};
     // Row 0 of a draft pass is the root's own.
-    search<true, 32>(
-        w, jobs, 1, top_k, [](std::uint32_t, std::uint32_t, float logit) { return logit + 0.0f; },
-        [&] { w.template job<MuseStep::tree_build>([&] { build_tree(w, top_k); }); });
+    search<true>(w, jobs, 1, top_k, BestLogits{top_k},
+                 [&] { w.template job<MuseStep::tree_build>([&] { build_tree(w, top_k); }); });
 }
 
 }  // namespace musetrace::megakernel::step
