@@ -253,7 +253,7 @@ void bind_megakernel(py::module_& module) {
         .def("set_head", &PyMuseDevice::set_head, py::arg("rank"), py::arg("addresses"))
         .def("set_rope", &PyMuseDevice::set_rope, py::arg("address"), "float32[capacity, 32, 2]: cosine, sine")
         .def("set_state", &PyMuseDevice::set_state, py::arg("position"), py::arg("epoch") = 0)
-        .def("add_draft", &PyMuseDevice::add_draft, py::arg("draft"), py::arg("in_flight_bytes") = 49152,
+        .def("add_draft", &PyMuseDevice::add_draft, py::arg("draft"), py::arg("in_flight_bytes") = 32768,
              "A draft of these sizes beside the model; then its launches can be asked for")
         .def("set_draft_layer", &PyMuseDevice::set_draft_layer, py::arg("rank"), py::arg("layer"), py::arg("addresses"))
         .def("set_draft", &PyMuseDevice::set_draft, py::arg("rank"), py::arg("addresses"),

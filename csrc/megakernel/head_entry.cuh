@@ -21,7 +21,8 @@ struct HeadWarp : WarpBase<kMode, false, abi::max_registers<MuseHopper>()> {
 template <class W>
 __device__ __forceinline__ void load_head(W& w) {
     if (w.share.tiles.size() == 0) return;
-    ExpertRing::Producer ring(w.shared.ring, w.params.in_flight_bytes);
+    // All the bandwidth: nothing in this launch waits for another block, so that hops may take as long as they like.
+    ExpertRing::Producer ring(w.shared.ring, sync::kInFlightBytes);
     ops::load_tiles(w, ring, pick_job<MuseHopper::lm_head_load>(0), w.params.rank[w.rank].lm_head,
                     w.params.shape.hidden, w.share.tiles, w.share.slice, w.params.plan.head_slices);
 }
@@ -34,9 +35,19 @@ __device__ __forceinline__ void multiply_head(W& w) {
     const std::uint32_t bytes = k / kChunkK * kTokens * kChunkBytes;
     w.template job<MuseHopper::lm_head_load_input>([&] {
         const char* x = w.params.rank[w.rank].x + std::size_t{w.share.slice} * bytes;
-#pragma unroll 4
-        for (std::uint32_t at = w.group_thread() * kLoadBytes; at < bytes; at += kGroupThreads * kLoadBytes) {
-            *reinterpret_cast<uint4*>(w.shared.pool + at) = *reinterpret_cast<const uint4*>(x + at);
+        // As many at once as a slice of the real width has: one way to L2 and back.
+        constexpr std::uint32_t kLoads = 16, kStep = kGroupThreads * kLoadBytes;
+#pragma unroll 1
+        for (std::uint32_t at = w.group_thread() * kLoadBytes; at < bytes; at += kLoads * kStep) {
+            uint4 words[kLoads];
+#pragma unroll
+            for (std::uint32_t i = 0; i < kLoads; ++i) {
+                words[i] = *reinterpret_cast<const uint4*>(x + min(at + i * kStep, bytes - kLoadBytes));
+            }
+#pragma unroll
+            for (std::uint32_t i = 0; i < kLoads; ++i) {
+                if (at + i * kStep < bytes) *reinterpret_cast<uint4*>(w.shared.pool + at + i * kStep) = words[i];
+            }
         }
     });
     w.meet(MuseHopper::lm_head_load_input);

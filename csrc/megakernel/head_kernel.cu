@@ -41,6 +41,7 @@ int launch_head(LayerBuild build, const HeadParams& params, cudaStream_t stream)
                          sizeof(SharedMemory), const_cast<HeadParams*>(&params), params.programmatic, stream);
 }
 
+// An ordinary launch: what is behind it begins when all in front of it has ended, whose reads no cache keeps for it.
 int launch_head_sum(const HeadParams& params, cudaStream_t stream) {
     constexpr std::uint32_t kThreads = 256;
     sum_head<<<dim3(ceil_div(kTokens * params.shape.vocab, kThreads), params.ranks), kThreads, 0, stream>>>(params);

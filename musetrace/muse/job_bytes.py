@@ -32,9 +32,9 @@ from musetrace.muse.packing_layout import MAX_STAGE_K, StageLayout
 _BF16, _FP32 = 2, 4
 _KEY_RUN = 32  # keys that a warp of the GPU takes at a time
 _EXPERT_TILE_ROWS = 64
-# What a block's loader may have on its way: a stage beyond this limit, of muse_device.h; for bf16 experts of
-# gpu_ring.cuh.
-IN_FLIGHT_BYTES, BF16_EXPERTS_IN_FLIGHT_BYTES = 18_432, 48 * 1024
+# What a block's loader may have on its way: a stage beyond this limit, of muse_device.h; for bf16 experts and
+# lm_head of gpu_ring.cuh.
+IN_FLIGHT_BYTES, STREAM_IN_FLIGHT_BYTES = 18_432, 48 * 1024
 _CODES_OF_BYTE, _CODES_OF_SCALE = 2, 16
 _NOT_KNOWN = "which experts the router chose is not recorded"
 _MOVING = "the context grows from step to step, and is not recorded"
@@ -71,7 +71,9 @@ class ModelBytes:
     def launches(self) -> tuple[LaunchBytes, ...]:
         """The bytes of every kind of launch; layers of a kind that move the same stand together."""
         entry = LaunchBytes("entry", None, {"qkv_load": self._exact(*self._qkv)})
-        head = LaunchBytes("head", None, {"lm_head_load": self._exact(*self._lm_head)})
+        head = LaunchBytes(
+            "head", None, {"lm_head_load": self._exact(*self._lm_head, STREAM_IN_FLIGHT_BYTES)}
+        )
         found: list[LaunchBytes] = []
         for layer in range(self.layers):
             one = self.layer(layer)
@@ -84,7 +86,7 @@ class ModelBytes:
                 )
         guessing: tuple[LaunchBytes, ...] = ()
         if self.draft is not None:
-            head_late = self._late(IN_FLIGHT_BYTES, StageLayout("bf16", *self._lm_head).stage_bytes)
+            head_late = self._late(STREAM_IN_FLIGHT_BYTES, StageLayout("bf16", *self._lm_head).stage_bytes)
             blocks = self.blocks if self.packed else None
             guessing = DraftBytes(self.draft, self.config, self.tp, blocks, head_late).launches()
         return (*guessing, entry, *found, head)
@@ -156,7 +158,7 @@ class ModelBytes:
             "gemm1_load": (2 * rows, config.moe_hidden_size),
             "gemm2_load": (config.moe_hidden_size // self.tp, inner),
         }
-        limit = BF16_EXPERTS_IN_FLIGHT_BYTES if form == "bf16" else IN_FLIGHT_BYTES
+        limit = STREAM_IN_FLIGHT_BYTES if form == "bf16" else IN_FLIGHT_BYTES
         found = {}
         for name, (of_rows, k) in shapes.items():
             one = self._nbytes(form, of_rows, k)
@@ -184,9 +186,9 @@ class ModelBytes:
     def _lm_head(self) -> tuple[int, int]:
         return self.config.vocab_size // self.tp, self.config.hidden_size
 
-    def _exact(self, rows: int, k: int) -> JobBytes:
+    def _exact(self, rows: int, k: int, in_flight_bytes: int = IN_FLIGHT_BYTES) -> JobBytes:
         layout = StageLayout("bf16", rows, k)
-        return JobBytes.exact(self._nbytes("bf16", rows, k), self._late(IN_FLIGHT_BYTES, layout.stage_bytes))
+        return JobBytes.exact(self._nbytes("bf16", rows, k), self._late(in_flight_bytes, layout.stage_bytes))
 
     def _nbytes(self, form: ExpertFormat, rows: int, k: int) -> int:
         if self.packed:

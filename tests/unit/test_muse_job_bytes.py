@@ -29,8 +29,8 @@ from musetrace.muse.draft.sharding import shard_draft
 from musetrace.muse.draft.weights import synthesize_draft
 from musetrace.muse.expert_draws import Draws
 from musetrace.muse.job_bytes import (
-    BF16_EXPERTS_IN_FLIGHT_BYTES,
     IN_FLIGHT_BYTES,
+    STREAM_IN_FLIGHT_BYTES,
     ModelBytes,
     bytes_of_older_run,
 )
@@ -202,12 +202,18 @@ def test_what_may_arrive_behind_the_end_of_a_span_is_what_a_loader_may_have_on_i
     assert "in_flight_bytes = 18'432;" in options
     assert IN_FLIGHT_BYTES == 18_432
     assert "kInFlightBytes = 48 * 1024;" in ring
-    assert BF16_EXPERTS_IN_FLIGHT_BYTES == 48 * 1024
+    assert STREAM_IN_FLIGHT_BYTES == 48 * 1024
     jobs, bf16 = of_slice().layer(2).jobs, of_slice().layer(0).jobs
     dense, nvfp4 = GEOMETRY.bf16_stage_bytes(8192), GEOMETRY.nvfp4_stage_bytes(4096)
     assert jobs["o_proj_load"].late == BLOCKS * (18_432 + dense)
     assert jobs["gemm2_load"].late == BLOCKS * (18_432 + nvfp4)
     assert bf16["gemm2_load"].late == BLOCKS * (49_152 + dense)
+    head = of_slice().launches()[-1].jobs["lm_head_load"]
+    assert (
+        "ring(w.shared.ring, sync::kInFlightBytes);"
+        in (repository / "csrc/megakernel/head_entry.cuh").read_text()
+    )
+    assert head.late == BLOCKS * (49_152 + dense)
     assert jobs["router_load"].late == jobs["router_load"].expected  # 8 KB a block are all on their way
     assert jobs["o_proj_send"].late == jobs["o_proj_send"].expected
     on_cpu = ModelBytes(MINI, 2, 8, 2, packed=False, pool=8).layer(1).jobs
@@ -268,9 +274,9 @@ def test_on_a_gpu_a_draft_pass_loads_what_is_packed(tp: int) -> None:
     }
     for job, matrix in loads.items():
         assert first.jobs[job].expected == layer[matrix].nbytes
-        # As the loader has it: 48 KB in each of three blocks, and a stage of 16 rows x at most 512.
+        # As the loader has it: 32 KB in each of three blocks, and a stage of 16 rows x at most 512.
         stage = 16 * min(512, layer[matrix].shape[1]) * 2
-        assert first.jobs[job].late == min(layer[matrix].nbytes, 3 * (49_152 + stage))
+        assert first.jobs[job].late == min(layer[matrix].nbytes, 3 * (32_768 + stage))
     assert set(first.jobs) - set(last.jobs) == {"draft.qkv_load"}
     assert head.jobs == of[-1].jobs
     # Sixteen rows of 512 in bf16, to every rank.

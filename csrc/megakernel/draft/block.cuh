@@ -40,7 +40,7 @@ struct SharedMemory {
     __device__ __forceinline__ void init() {
         outbox_full.init_for_warps(kGroupWarps);
         outbox_empty.init_for_warps(kSendingWarps);
-        reset_done.init_for_warps(1);
+        reset_done.init_for_warps(kSendingWarps);
         ring.init();  // with the fence
     }
 };

@@ -34,15 +34,10 @@ struct Draft {
         }
     }
 
-    // Warps 1 to 3: warp 3 makes the idle exchange copy empty for the next launch, warps 1 and 2 bring vectors into L1;
-    // together they send sums to other ranks.
+    // Warps 1 to 3 make the idle exchange copy empty for the next launch, and send sums to other ranks.
     template <class W>
     static __device__ __forceinline__ void carrier(W& w) {
-        if (w.warp == kSenderWarp) {
-            w.template job<MuseDraft::exchange_reset>([&] { ops::reset_exchange(w); });
-        } else {
-            ops::warm(w);
-        }
+        ops::reset_exchange(w);
         const std::uint32_t last = w.is_context() ? ops::kFcStop : ops::kStop2;
 #pragma unroll 1
         for (std::uint32_t stop = w.is_context() ? ops::kFcStop : ops::kStop1; stop <= last; ++stop) {

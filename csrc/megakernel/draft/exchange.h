@@ -2,9 +2,9 @@
 // alternate from launch to launch.
 //
 // Why a copy may be used again: the argument of megakernel/exchange.h, with these sends behind the reset and its fence:
-//   a layer: the sums of stop 2. Warp 3 gives the outbox back at stop 1, behind its fence, the group fills it again
-//   behind that, and warps 1 to 3 send it.
-//   the context: the sums of fc, the only ones. Warps 1 and 2 send theirs when warp 3 has told them of its fence.
+//   a layer: the sums of stop 2. Warps 1 to 3, which have made the block's part empty, give the outbox back at stop 1,
+//   each behind its fence; the group fills it again behind that, and warps 1 to 3 send it.
+//   the context: the sums of fc, the only ones. Each of the three sends its part when all have told of their fences.
 #pragma once
 
 #include <cstdint>

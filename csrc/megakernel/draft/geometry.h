@@ -13,8 +13,9 @@ inline constexpr std::uint32_t kTilesOfHead = kHeadDim / kTileRows;
 inline constexpr std::uint32_t kMaxLayers = 8;
 // Columns of x that shared memory holds at a time: a product of more of them takes them piece by piece.
 inline constexpr std::uint32_t kPieceK = 2048;
-inline constexpr std::uint32_t kMaxUnits = 8;   // of a block
-inline constexpr std::uint32_t kMaxSlices = 8;  // of K
+inline constexpr std::uint32_t kMaxUnits = 8;    // of a block
+inline constexpr std::uint32_t kMaxSlices = 8;   // of K
+inline constexpr std::uint32_t kMaxSplits = 16;  // of the keys
 
 // What the kernel takes of a draft and its target (muse/draft_shape.h, muse/shape.h); per rank where it says so.
 struct DraftSizes {
@@ -62,7 +63,11 @@ constexpr DraftPlan make_plan(const DraftSizes& s) {
     const std::uint32_t units = s.hidden / kUnitRows;
     const std::uint32_t dense = power_of_two_within(s.blocks < units ? s.blocks : units);
     const std::uint32_t per_head = s.blocks / s.q_heads;
-    return {dense, slices_of(s.hidden, kMaxSlices, dense), per_head >= 8 ? 8 : per_head >= 1 ? per_head : 1};
+    // The keys of 16 splits are no more than a run for each warp: a second one would take as long as the first.
+    return {dense, slices_of(s.hidden, kMaxSlices, dense),
+            per_head >= kMaxSplits ? kMaxSplits
+            : per_head >= 1        ? per_head
+                                   : 1};
 }
 
 // All that a block needs of it.

@@ -18,7 +18,9 @@ __device__ __forceinline__ std::uint32_t first_run_of(std::uint32_t part, std::u
     return first + ((part - first) & (parts - 1));
 }
 
-template <std::uint32_t kHeadDim>
+// kPartsAtOnce: of the eight warps' parts, how many a thread asks for before it adds the first. More is sooner done,
+// and more code.
+template <std::uint32_t kHeadDim, std::uint32_t kPartsAtOnce = 1>
 struct OnlineSoftmax {
     static constexpr std::uint32_t kDims = kHeadDim / 8;  // eight dimensions: an n of the output
     static constexpr std::uint32_t kPartFloats = part_floats(kHeadDim);
@@ -86,14 +88,14 @@ struct OnlineSoftmax {
                                                      std::uint32_t split) {
         const std::uint32_t token = w.group_thread() / 16, place = w.group_thread() % 16;
         float top = -INFINITY;
-#pragma unroll 1
+#pragma unroll kPartsAtOnce
         for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
             top = fmaxf(top, parts[(part * kTokens + token) * kPartFloats + kHeadDim]);
         }
         const float base = top == -INFINITY ? 0.0f : top;
         float sum = 0.0f;
         float4 output[kHeadDim / 64] = {};
-#pragma unroll 1
+#pragma unroll kPartsAtOnce
         for (std::uint32_t part = 0; part < kGroupWarps; ++part) {
             const float* from = parts + (part * kTokens + token) * kPartFloats;
             const float weight = exp2f(from[kHeadDim] - base);

@@ -15,9 +15,9 @@ from musetrace.muse.draft.config import DRAFT_ROWS, DraftConfig
 from musetrace.muse.packing_layout import StageLayout, padded_width
 
 _BF16 = 2
-# Of weights that an SM has on their way at most, and a stage more: what gives a stream on an H200 all its
-# bandwidth.
-IN_FLIGHT_BYTES = 49_152
+# Of weights that an SM has on their way at most, and a stage more: 48 KB give a stream on an H200 all its
+# bandwidth, but with less the hops between blocks are shorter.
+IN_FLIGHT_BYTES = 32_768
 _MOVING = "the context grows from step to step, and is not recorded"
 _NOT_COUNTED = "what a draft's attention reads of its cache is not counted"
 # Jobs whose names are the target's too, in a table that has both (``cuda_tables``).

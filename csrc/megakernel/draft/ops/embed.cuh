@@ -6,27 +6,46 @@
 
 namespace musetrace::megakernel::draft::ops {
 
+__device__ __forceinline__ float squares_of_load(const uint4& words) {
+    const float2 a = unpack_bf16(words.x), b = unpack_bf16(words.y), c = unpack_bf16(words.z), d = unpack_bf16(words.w);
+    const float first = a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
+    return first + (c.x * c.x + c.y * c.y + d.x * d.x + d.y * d.y);
+}
+
 // Group: the sums of squares of the root's and the mask's embedding, by all blocks alike, in a fixed order.
 template <class W>
 __device__ __forceinline__ float2 squares_of_embeddings(W& w, const std::uint16_t* root, const std::uint16_t* mask) {
-    constexpr std::uint32_t kValues = kLoadBytes / 2;
-    const auto squares = [&](const std::uint16_t* row) {
-        float sum = 0.0f;
-#pragma unroll 4
-        for (std::uint32_t at = w.group_thread() * kValues; at < w.shape().hidden; at += kGroupThreads * kValues) {
-            const uint4 words = *reinterpret_cast<const uint4*>(row + at);
-            const float2 a = unpack_bf16(words.x), b = unpack_bf16(words.y), c = unpack_bf16(words.z),
-                         d = unpack_bf16(words.w);
-            sum += a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
-            sum += c.x * c.x + c.y * c.y + d.x * d.x + d.y * d.y;
+    // Columns of a load, and loads of a row that are asked for at once, of both rows: one way to memory for all of
+    // them.
+    constexpr std::uint32_t kValues = kLoadBytes / 2, kLoads = 4, kStep = kGroupThreads * kValues;
+    const std::uint32_t hidden = w.shape().hidden;
+    float own[2] = {0.0f, 0.0f};
+#pragma unroll 1
+    for (std::uint32_t first = 0; first < hidden; first += kLoads * kStep) {
+        const std::uint32_t at = first + w.group_thread() * kValues;
+        uint4 words[2][kLoads];
+#pragma unroll
+        for (std::uint32_t i = 0; i < kLoads; ++i) {
+            const std::uint32_t column = min(at + i * kStep, hidden - kValues);
+            words[0][i] = *reinterpret_cast<const uint4*>(root + column);
+            words[1][i] = *reinterpret_cast<const uint4*>(mask + column);
         }
 #pragma unroll
-        for (std::uint32_t step = 1; step < kLanes; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-        return sum;
-    };
-    const float2 own{squares(root), squares(mask)};
+        for (std::uint32_t i = 0; i < kLoads; ++i) {
+#pragma unroll
+            for (std::uint32_t row = 0; row < 2; ++row) {
+                const float squares = squares_of_load(words[row][i]);
+                own[row] += at + i * kStep < hidden ? squares : 0.0f;
+            }
+        }
+    }
+#pragma unroll
+    for (std::uint32_t step = 1; step < kLanes; step *= 2) {
+        own[0] += __shfl_xor_sync(kAllLanes, own[0], step);
+        own[1] += __shfl_xor_sync(kAllLanes, own[1], step);
+    }
     auto* scratch = reinterpret_cast<float2*>(w.scratch());
-    if (w.lane == 0) scratch[w.group_warp()] = own;
+    if (w.lane == 0) scratch[w.group_warp()] = {own[0], own[1]};
     w.meet(MuseDraft::embed_norm);
     float2 all{0.0f, 0.0f};
 #pragma unroll

@@ -102,23 +102,40 @@ __device__ __forceinline__ void load_phase(W& w, Ring::Producer& ring, Phase pha
 // columns behind the last one, are zero.
 template <class W>
 __device__ __forceinline__ void take_features(W& w, std::uint32_t first, std::uint32_t columns) {
+    // A thread has 16 bytes of some chunks: four pairs of columns of a row, the same row in all of them. Eight chunks
+    // are asked for at once: it is the way to L2 and back that takes long.
+    constexpr std::uint32_t kChunks = 8, kChunkThreads = kTokens * 4, kStep = kGroupThreads / kChunkThreads;
     const DraftSizes& s = w.shape();
-    const std::uint32_t begin = w.rank.places[0] * s.feature_columns, count = w.params.state->kept;
-    // A lane's 16 bytes: four pairs of columns of a row.
+    const std::uint32_t t = w.group_thread() % 4, row = w.group_thread() / 4 % kTokens;
+    const bool is_context = row < w.params.state->kept;
+    const std::size_t row_at = is_context ? std::size_t{w.params.state->path[row]} * s.hidden + 2 * t : 0;
+    const std::uint32_t begin = w.rank.places[0] * s.feature_columns + first, chunks = columns / kChunkK;
+    auto* to = reinterpret_cast<uint4*>(w.shared.pool) + w.group_thread() % kChunkThreads;
 #pragma unroll 1
-    for (std::uint32_t i = w.group_thread(); i < columns / 8 * kTokens; i += kGroupThreads) {
-        const std::uint32_t t = i % 4, row = i / 4 % kTokens, chunk = i / (4 * kTokens);
-        const std::uint32_t column = first + chunk * kChunkK;
-        uint4 words{0, 0, 0, 0};
-        if (row < count && column < s.feature_columns) {
-            const std::uint32_t at = begin + column;
-            const float* from = w.rank.context->features[at / s.hidden] +
-                                std::size_t{w.params.state->path[row]} * s.hidden + at % s.hidden + 2 * t;
-            const float2 a = load_pair(from, 0), b = load_pair(from, 8), c = load_pair(from, 16),
-                         d = load_pair(from, 24);
-            words = {pack_bf16(a.x, a.y), pack_bf16(b.x, b.y), pack_bf16(c.x, c.y), pack_bf16(d.x, d.y)};
+    for (std::uint32_t chunk = w.group_thread() / kChunkThreads; chunk < chunks; chunk += kChunks * kStep) {
+        float2 pairs[kChunks][4] = {};
+        if (is_context) {
+            std::uint32_t at = begin + chunk * kChunkK, layer = at / s.hidden;
+            at -= layer * s.hidden;
+#pragma unroll
+            for (std::uint32_t i = 0; i < kChunks; ++i) {
+                const bool is_there = first + (chunk + i * kStep) * kChunkK < s.feature_columns;
+                const float* from = w.rank.context->features[is_there ? layer : 0] + row_at + (is_there ? at : 0);
+#pragma unroll
+                for (std::uint32_t pair = 0; pair < 4; ++pair) {
+                    const float2 value = load_pair(from, 8 * pair);
+                    pairs[i][pair] = is_there ? value : float2{0.0f, 0.0f};
+                }
+                at += kStep * kChunkK;
+                if (at >= s.hidden) at -= s.hidden, ++layer;
+            }
         }
-        reinterpret_cast<uint4*>(w.shared.pool)[(chunk * kTokens + row) * 4 + t] = words;
+#pragma unroll
+        for (std::uint32_t i = 0; i < kChunks; ++i) {
+            const auto& [a, b, c, d] = pairs[i];
+            const uint4 words{pack_bf16(a.x, a.y), pack_bf16(b.x, b.y), pack_bf16(c.x, c.y), pack_bf16(d.x, d.y)};
+            if (chunk + i * kStep < chunks) to[(chunk + i * kStep) * kChunkThreads] = words;
+        }
     }
 }
 static_assert(pair_place(0) == 0 && pair_place(4) == 1 && pair_place(8) == 2 && pair_place(12) == 3);
@@ -212,18 +229,20 @@ __device__ __forceinline__ void multiply(W& w, Phase phase) {
     const Walk walk = walk_of(w, phase);
     if (walk.tiles.size() == 0) return;
     const ProductJobs jobs = product_jobs(w, phase);
-    w.begin(jobs.wait_input);
-    take_x(w, jobs.wait_input.site, phase, walk, walk.first, min(kPieceStages, walk.end - walk.first));
-    w.next(jobs.wait_input, jobs.wait_weights);
-    w.shared.ring.wait_full(w.waiter, jobs.wait_weights.site, w.cursor);
-    w.next(jobs.wait_weights, jobs.compute);
     const bool own = phase == kFirst || phase == kDown;
-    if (phase == kDown) w.shared.outbox_empty.wait_parity(w.waiter, jobs.compute.site, 0);
+    w.begin(jobs.wait_input);
 #pragma unroll 1
     for (std::uint32_t first = walk.first; first < walk.end; first += kPieceStages) {
         const std::uint32_t count = min(kPieceStages, walk.end - first);
-        if (first != walk.first) take_x(w, jobs.compute.site, phase, walk, first, count);
-        multiply_piece(w, jobs.compute.site, phase, walk, count, first != walk.first, first + count == walk.end);
+        const bool begun = first != walk.first;
+        take_x(w, begun ? jobs.compute.site : jobs.wait_input.site, phase, walk, first, count);
+        if (!begun) {
+            w.next(jobs.wait_input, jobs.wait_weights);
+            w.shared.ring.wait_full(w.waiter, jobs.wait_weights.site, w.cursor);
+            w.next(jobs.wait_weights, jobs.compute);
+            if (phase == kDown) w.shared.outbox_empty.wait_parity(w.waiter, jobs.compute.site, 0);
+        }
+        multiply_piece(w, jobs.compute.site, phase, walk, count, begun, first + count == walk.end);
     }
     if (own) w.shared.outbox_full.arrive_as_warp(w.lane);
     w.end(jobs.compute);

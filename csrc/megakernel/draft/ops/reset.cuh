@@ -1,36 +1,31 @@
-// The idle copy of the exchange made empty (exchange.h says why that is safe), and vectors brought into L1. The first
-// is the work of the blocks that own columns: they send something to every rank behind it.
+// The idle copy of the exchange made empty (exchange.h says why that is safe). It is the work of the blocks that own
+// columns: they send something to every rank behind it.
 #pragma once
 
-#include "megakernel/draft/block.cuh"
-#include "megakernel/ops/reset.cuh"
+#include "megakernel/draft/ops/product.cuh"
 
 namespace musetrace::megakernel::draft::ops {
 
-// Warp 3.
+// Warps 1 to 3, each a part of the block's part: one alone would be at it when the first sums are to be sent. The fence
+// makes all that a warp's lanes have written visible before anything that is sent behind its arrivals.
 template <class W>
 __device__ __forceinline__ void reset_exchange(W& w) {
     if (w.shared.shares.units.size() == 0) return;
-    megakernel::ops::empty_idle_copy(w);
-    w.shared.reset_done.arrive_as_warp(w.lane);
-}
-
-// Warps 1 and 2: the vectors of the block's columns, which would cost the group a microsecond each.
-template <class W>
-__device__ __forceinline__ void warm(const W& w) {
-    const Share units = w.shared.shares.units;
-    const std::uint32_t bytes = units.size() * kUnitRows * 4, at = units.begin * kUnitRows;
-    constexpr std::uint32_t kLine = 128;
-    const std::uint32_t thread = (w.warp - 1) * kLanes + w.lane;
-#pragma unroll 1
-    for (std::uint32_t i = thread; i < bytes / kLine * (kTokens + 2); i += 2 * kLanes) {
-        const std::uint32_t row = i % (kTokens + 2), line = i / (kTokens + 2) * (kLine / 4);
-        const float* from = row == 0   ? w.rank.norm1
-                            : row == 1 ? w.rank.norm2
-                                       : w.rank.residual + std::size_t{row - 2} * w.shape().hidden;
-        touch(from + at + line);
+    constexpr std::uint64_t kLine = kLanes * kLoadBytes;
+    const std::uint64_t ones = w.params.exchange.ones_bytes(), bytes = w.params.exchange.bytes;
+    const std::uint32_t number = w.block() * kSendingWarps + w.warp - 1;
+    const Job job = pick_draft_job<MuseDraft::exchange_reset>(0);
+    w.begin_sending(job);
+#pragma unroll 4
+    for (std::uint64_t at = number * kLine + w.lane * kLoadBytes; at < bytes;
+         at += w.plan().dense_blocks * kSendingWarps * kLine) {
+        const std::uint32_t empty = at < ones ? 0xFFFFFFFFu : 0;
+        sync::send_slots(w.rank.idle_exchange + at, uint4{empty, empty, empty, empty});
     }
+    __syncwarp();
+    __threadfence_system();
+    w.shared.reset_done.arrive_as_warp(w.lane);
+    w.end_sending(job);
 }
-static_assert(kUnitRows * 4 == 128, "a unit of a vector is a line");
 
 }  // namespace musetrace::megakernel::draft::ops

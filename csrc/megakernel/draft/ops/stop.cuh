@@ -9,9 +9,11 @@
 namespace musetrace::megakernel::draft::ops {
 
 using megakernel::ops::first_column;
+using megakernel::ops::kUnitBytes;
 using megakernel::ops::partial_slots;
-using megakernel::ops::receive_columns;
-using megakernel::ops::send_outbox;
+
+// Units of a block that are received and sent side by side: as many as a block of a whole GPU has.
+inline constexpr std::uint32_t kTogether = 2;
 
 enum Stop : std::uint32_t { kFcStop, kStop1, kStop2 };
 
@@ -44,33 +46,58 @@ __device__ __forceinline__ void send_units(W& w, Stop stop) {
     w.next_sending(wait, send);
     const std::uint64_t partial = stop == kStop2 ? w.params.exchange.partial2 : w.params.exchange.partial1;
     const char* outbox = reinterpret_cast<const char*>(w.shared.outbox);
+    // A thread has its part of the outbox, and sends it to all.
 #pragma unroll 1
-    for (std::uint32_t peer = 0; peer < s.ranks; ++peer) {
-        send_outbox(w, outbox, units.size(), partial_slots(w, units.begin, partial, peer));
+    for (std::uint32_t at = w.sending_thread() * kLoadBytes; at < units.size() * kUnitBytes;
+         at += kSendingWarps * kLanes * kLoadBytes) {
+        const uint4 words = *reinterpret_cast<const uint4*>(outbox + at);
+#pragma unroll
+        for (std::uint32_t peer = 0; peer < kMaxRanks; ++peer) {
+            if (peer < s.ranks) sync::send_slots(partial_slots(w, units.begin, partial, peer) + at, words);
+        }
     }
     w.end_sending(send);
     if (stop == kStop1) w.shared.outbox_empty.arrive_as_warp(w.lane);
 }
 
-// Group: own columns from all ranks, added to the residual stream; returns the thread's sum of squares.
+// Group: own columns from all ranks, added to the residual stream; returns the thread's sum of squares. Two units at a
+// time: a unit by itself costs a way to L2 and back more.
 template <class W>
 __device__ __forceinline__ float receive_branch(W& w, std::uint32_t site, const StopData& data) {
     const DraftSizes& s = w.shape();
     const Share units = w.shared.shares.units;
     const std::uint32_t token = w.group_thread() / kChunkWords;
+    const char* partial = w.slots(data.partial) + w.group_thread() * 4;
     float squares = 0.0f;
 #pragma unroll 1
-    for (std::uint32_t i = 0; i < units.size(); ++i) {
-        const std::uint32_t column = first_column(w, units.begin + i);
-        float* residual = data.residual + std::size_t{token} * s.hidden + column;
-        float2 out{0.0f, 0.0f};
-        if (data.residual != nullptr) out = *reinterpret_cast<const float2*>(residual);
-        touch(data.norm + column);
-        const float2 p = receive_columns(w, site, data.partial, units.begin + i);
-        out = {out.x + p.x, out.y + p.y};
-        if (data.residual != nullptr) *reinterpret_cast<float2*>(residual) = out;
-        w.shared.branch[i][w.group_thread()] = out;
-        squares += out.x * out.x + out.y * out.y;
+    for (std::uint32_t first = 0; first < units.size(); first += kTogether) {
+        const auto number = [&](std::uint32_t i) { return min(first + i, units.size() - 1); };
+        float2 out[kTogether] = {};
+        std::uint32_t words[kTogether * kMaxRanks];
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i) {
+            const std::uint32_t column = first_column(w, units.begin + number(i));
+            if (data.residual != nullptr) out[i] = load_pair(data.residual + std::size_t{token} * s.hidden, column);
+        }
+        sync::receive_slots<sync::ZerosBf16>(w.waiter, site, words, kTogether * kMaxRanks, [&](std::uint32_t i) {
+            const std::size_t unit = units.begin + number(i / kMaxRanks), rank = min(i % kMaxRanks, s.ranks - 1);
+            return partial + unit * kUnitBytes + rank * s.hidden * kTokens * 2;
+        });
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i) {
+            float2 sum{0.0f, 0.0f};
+#pragma unroll
+            for (std::uint32_t rank = 0; rank < kMaxRanks; ++rank) {
+                const float2 value = unpack_bf16(rank < s.ranks ? words[i * kMaxRanks + rank] : 0);
+                sum = {sum.x + value.x, sum.y + value.y};
+            }
+            if (first + i >= units.size()) continue;
+            out[i] = {out[i].x + sum.x, out[i].y + sum.y};
+            const std::size_t at = std::size_t{token} * s.hidden + first_column(w, units.begin + first + i);
+            if (data.residual != nullptr) *reinterpret_cast<float2*>(data.residual + at) = out[i];
+            w.shared.branch[first + i][w.group_thread()] = out[i];
+            squares += out[i].x * out[i].x + out[i].y * out[i].y;
+        }
     }
     return squares;
 }
@@ -108,18 +135,36 @@ __device__ __forceinline__ float receive_squares(W& w, std::uint32_t site, std::
     return all;
 }
 
-// Group: the normed columns to all blocks of the rank.
+// Group: the norm's weights of two units, asked for in front of a wait.
+struct NormWeights {
+    float2 of_unit[kTogether];
+    template <class W>
+    __device__ __forceinline__ NormWeights(const W& w, const float* norm, std::uint32_t first) {
+        const Share units = w.shared.shares.units;
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i) {
+            of_unit[i] = load_pair(norm, first_column(w, units.begin + min(first + i, units.size() - 1)));
+        }
+    }
+};
+
+// Group: the normed columns to all blocks of the rank; `weights` of the first units.
 template <class W>
-__device__ __forceinline__ void send_normed(W& w, const StopData& data, float squares) {
+__device__ __forceinline__ void send_normed(W& w, const StopData& data, NormWeights weights, float squares) {
     const DraftSizes& s = w.shape();
     const Share units = w.shared.shares.units;
     const float norm = rsqrtf(__fdividef(squares, static_cast<float>(s.hidden)) + s.rms_eps);
 #pragma unroll 1
-    for (std::uint32_t i = 0; i < units.size(); ++i) {
-        const std::uint32_t unit = units.begin + i;
-        const float2 weight = load_pair(data.norm, first_column(w, unit)), out = w.shared.branch[i][w.group_thread()];
-        sync::send_slots(w.slots(data.x) + (std::size_t{unit} * kGroupThreads + w.group_thread()) * 4,
-                         pack_bf16(out.x * norm * weight.x, out.y * norm * weight.y));
+    for (std::uint32_t first = 0; first < units.size(); first += kTogether) {
+        if (first != 0) weights = {w, data.norm, first};
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i) {
+            if (first + i >= units.size()) continue;
+            const std::size_t unit = units.begin + first + i;
+            const float2 weight = weights.of_unit[i], out = w.shared.branch[first + i][w.group_thread()];
+            sync::send_slots(w.slots(data.x) + (unit * kGroupThreads + w.group_thread()) * 4,
+                             pack_bf16(out.x * norm * weight.x, out.y * norm * weight.y));
+        }
     }
 }
 
@@ -138,10 +183,11 @@ __device__ __forceinline__ void all_reduce(W& w, Stop stop) {
     const Job wait_rows =
         pick_draft_job<MuseDraft::fc_wait_rows, MuseDraft::stop1_wait_rows, MuseDraft::stop2_wait_rows>(stop);
     w.next(sum, wait_rows);
+    const NormWeights weights(w, data.norm, 0);
     const float all = receive_squares(w, wait_rows.site, data.sums);
     const Job norm = pick_draft_job<MuseDraft::fc_norm, MuseDraft::stop1_norm, MuseDraft::stop2_norm>(stop);
     w.next(wait_rows, norm);
-    send_normed(w, data, all);
+    send_normed(w, data, weights, all);
     w.end(norm);
 }
 
