@@ -211,10 +211,11 @@ struct Warp : WarpBase<kMode, kDelays, kStampRegisters> {
     __device__ __forceinline__ const Shape& shape() const { return params.shape; }
     __device__ __forceinline__ const Plan& plan() const { return params.plan; }
     __device__ __forceinline__ char* slots(std::uint64_t offset) const { return rank.exchange + offset; }
-    __device__ __forceinline__ std::uint32_t position() const { return __ldg(&params.state->position); }
+    // Not by the read-only path: the launch in front may write the state when this one has begun.
+    __device__ __forceinline__ std::uint32_t position() const { return params.state->position; }
     // Of a row: below the root, and which rows it sees.
-    __device__ __forceinline__ std::uint32_t depth(std::uint32_t row) const { return __ldg(&params.state->depth[row]); }
-    __device__ __forceinline__ std::uint32_t sees(std::uint32_t row) const { return __ldg(&params.state->sees[row]); }
+    __device__ __forceinline__ std::uint32_t depth(std::uint32_t row) const { return params.state->depth[row]; }
+    __device__ __forceinline__ std::uint32_t sees(std::uint32_t row) const { return params.state->sees[row]; }
 };
 
 }  // namespace musetrace::megakernel
