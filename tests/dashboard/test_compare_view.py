@@ -20,7 +20,7 @@ from musetrace.dashboard.api.tables import COMPARISONS
 from musetrace.dashboard.open_runs import OpenRuns
 from musetrace.dashboard.pair import Pair, compared
 from musetrace.dashboard.views.compare_view import compare_ids as at
-from musetrace.dashboard.views.compare_view.callbacks import compare_parts, numbers
+from musetrace.dashboard.views.compare_view.callbacks import NO_STOPS, compare_parts, numbers
 from musetrace.dashboard.views.compare_view.compare_words import cost_words
 from musetrace.dashboard.views.compare_view.compared_tables import SKEW_COLUMNS, skew_rows
 from musetrace.dashboard.views.compare_view.layout import ONE_RUN, layout
@@ -164,15 +164,16 @@ def test_stamps_on_against_off_tell_what_stamps_cost_and_that_outputs_are_equal(
 
 def test_ranks_of_two_runs_have_a_table_of_stops_with_who_was_last(tmp_path: Path, runs: OpenRuns) -> None:
     of_two_clocks = [open_run(build_run_of_two_clocks(tmp_path / name, {"peer": PEER})) for name in "ab"]
-    parts = shown(OpenRuns(of_two_clocks))
-    assert parts[at.SKEW] == ""
-    (row,) = skew_rows(compared(OpenRuns(of_two_clocks), PAIR, "all"))
+    two = OpenRuns(of_two_clocks)
+    (row,) = skew_rows(compared(two, PAIR, "all"))
+    said, table = numbers(two, PAIR, "all", at.OF_STOPS)
+    assert rows_of(table) == [row]
+    assert "last" in text_of(said)
     assert (row["launch"], row["stop"], row["a_us"], row["off_us"]) == ("sliding", "stop1", 2.333, 0.0)
     assert (row["last_a"], row["last_b"], row["verdict"]) == ("r1 50 %", "r1 50 %", "cannot tell")
     assert set(row) == {column.field for column in SKEW_COLUMNS}
     # One rank waits for no other.
-    alone = shown(runs)
-    assert (alone[at.SKEW], alone[at.SKEW_ROWS]) == ("unseen", [])
+    assert text_of(numbers(runs, PAIR, "all", at.OF_STOPS)) == NO_STOPS
 
 
 def test_a_cost_has_the_sign_and_the_interval_of_the_run_with_stamps() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import Dash, Input, Output, html
 
-from musetrace.cli.compare.sentences import count_sentence
+from musetrace.cli.compare.sentences import SKEW_SENTENCE, count_sentence
 from musetrace.dashboard import ids
 from musetrace.dashboard.api.tables import COMPARISONS
 from musetrace.dashboard.failure import or_sentence
@@ -44,12 +44,14 @@ from musetrace.dashboard.views.grid import grid
 from musetrace.dashboard.views.parts import table_links
 from musetrace.figures.blank import sentence_figure
 
+NO_STOPS = "The runs have no stop in common at which ranks wait for each other."
+
 _PAIR = tuple(Input(ids.field(name), "value") for name in ("a", "b", "kind"))
 # What says something, beside the figures.
-_TEXTS = (at.SAYS, at.STAMPS, at.RULE, at.OP_NOTE, at.OP_ONLY, at.SAVED, at.SKEW_ROWS, at.FILES)
+_TEXTS = (at.SAYS, at.STAMPS, at.RULE, at.OP_NOTE, at.OP_ONLY, at.SAVED, at.FILES)
 _FIGURES = (at.TIMES, at.OPS, at.IDLE)
 # Where there is nothing to show. A graph that is not displayed at all would be drawn without a size.
-UNSEEN = {at.CONTENT: "unseen", at.OF_SPANS: "unseen", at.SKEW: "unseen"}
+UNSEEN = {at.CONTENT: "unseen", at.OF_SPANS: "unseen"}
 
 
 def register(app: Dash, runs: OpenRuns) -> None:
@@ -60,7 +62,6 @@ def register(app: Dash, runs: OpenRuns) -> None:
         *(Output(name, "figure") for name in _FIGURES),
         Output(at.CONTENT, "className"),
         Output(at.OF_SPANS, "className"),
-        Output(at.SKEW, "className"),
         Input(ids.RUN, "data"),
         *_PAIR,
         Input(ids.THEME, "data"),
@@ -103,7 +104,6 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
         ops, more_ops = draw_ops(found, theme_name)
         idle, more_idle = draw_idle(found, theme_name)
         idle_note = "; ".join(filter(None, [PAIRS_READING, more_idle]))
-        skew = skew_rows(found)
         return {
             at.SAYS: head_parts(found),
             at.STAMPS: stamp_parts(run_a, run_b, found),
@@ -111,14 +111,12 @@ def compare_parts(runs: OpenRuns, pair: Pair, kind: str, theme_name: str) -> Map
             at.OP_NOTE: "; ".join(filter(None, [count_sentence(found), more_ops, FOREST_READING])),
             at.OP_ONLY: only_parts(found),
             at.SAVED: [*saved_parts(found), html.P(idle_note, className="note")],
-            at.SKEW_ROWS: grid("compare-skew-grid", SKEW_COLUMNS, skew) if skew else [],
             at.FILES: file_links(pair, kind),
             at.TIMES: draw_times(found, theme_name),
             at.OPS: ops,
             at.IDLE: idle,
             at.CONTENT: "",
             at.OF_SPANS: "" if found.ops.num_rows else "unseen",
-            at.SKEW: "" if skew else "unseen",
         }
 
     def refused(sentence: str) -> Mapping[str, Any]:
@@ -138,9 +136,17 @@ def numbers(runs: OpenRuns, pair: Pair, kind: str, table: str) -> Any:
         if table == at.OF_BLOCKS and found.ops.num_rows:
             rows = with_numbers(parts_of_blocks(found), "launch", "in", "for")
             return grid("compare-block-grid", block_columns(found), rows)
+        if table == at.OF_STOPS:
+            return _stops(skew_rows(found))
         return grid("compare-time-grid", TIME_COLUMNS, with_numbers(time_rows(found), "what", "of"))
 
     return or_sentence(make, lambda _: None)  # the head says why
+
+
+def _stops(rows: list[dict[str, Any]]) -> list[Any]:
+    if not rows:
+        return [html.P(NO_STOPS, className="note")]
+    return [html.P(SKEW_SENTENCE, className="note"), grid("compare-skew-grid", SKEW_COLUMNS, rows)]
 
 
 def file_links(pair: Pair, kind: str) -> list[Any]:

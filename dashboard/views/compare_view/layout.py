@@ -7,7 +7,6 @@ from typing import Any
 
 from dash import dcc, html
 
-from musetrace.cli.compare.sentences import SKEW_SENTENCE
 from musetrace.dashboard.address import address
 from musetrace.dashboard.open_runs import OpenRuns, RunRef
 from musetrace.dashboard.pair import Pair, chosen_kind, shared_kinds
@@ -24,6 +23,7 @@ _TABLES = {
     at.OF_TIMES: "steps and launches",
     at.OF_OPS: "ops",
     at.OF_BLOCKS: "busy and idle time of blocks",
+    at.OF_STOPS: "stops between ranks",
 }
 _BUSY = "Comparing. The first time, all spans of both runs are read."
 
@@ -74,10 +74,5 @@ def _of_spans() -> list[Any]:
     return [
         section("Ops", [], [html.P(id=at.OP_NOTE, className="note")], graph(at.OPS), html.Div(id=at.OP_ONLY)),
         section("Idle time by cause", [], [html.Div(id=at.SAVED, className="said")], graph(at.IDLE)),
-        html.Div(
-            section("Stops between ranks", [], [html.P(SKEW_SENTENCE, className="note")],
-                    html.Div(id=at.SKEW_ROWS)),
-            id=at.SKEW, className="unseen",
-        ),
         section("Both op timelines", [], [html.P(id=at.LINES_NOTE, className="note")], graph(at.LINES)),
     ]  # fmt: skip
