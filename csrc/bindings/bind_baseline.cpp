@@ -118,12 +118,12 @@ class BaselineChain {
         }
         megakernel::StepState state{};
         state.position = position;
-        check(cudaMemcpy(state_.as<char>(), &state, sizeof state, cudaMemcpyHostToDevice), "setting the position");
+        write_bytes(state_.as<char>(), &state, sizeof state, "setting the position");
     }
 
     void set_rows(const std::vector<std::uint32_t>& sequences, const std::vector<std::uint32_t>& positions) {
         const baseline::BatchRows rows = baseline::batch_rows(sequences, positions, sequences_, s_.capacity);
-        check(cudaMemcpy(rows_.as<char>(), &rows, sizeof rows, cudaMemcpyHostToDevice), "setting the rows");
+        write_bytes(rows_.as<char>(), &rows, sizeof rows, "setting the rows");
     }
 
     void set_residual(const Array<float>& residual) { upload(residual_, residual, "residual", {kTokens, s_.hidden}); }
@@ -155,8 +155,8 @@ class BaselineChain {
 
     // Whatever the kernels leave for each other and the logits become this byte.
     void poison(std::uint8_t byte) {
-        check(cudaMemset(scratch_.as<char>(), byte, baseline::make_scratch(s_).bytes), "poisoning the scratch");
-        check(cudaMemset(logits_.as<char>(), byte, std::size_t{kTokens} * s_.vocab * 4), "poisoning the logits");
+        fill_bytes(scratch_.as<char>(), byte, baseline::make_scratch(s_).bytes, "poisoning the scratch");
+        fill_bytes(logits_.as<char>(), byte, std::size_t{kTokens} * s_.vocab * 4, "poisoning the logits");
         check(cudaDeviceSynchronize(), "poisoning the scratch");
         final_ = false;
     }
@@ -240,7 +240,7 @@ class BaselineChain {
         check(cudaMemcpy(&said, report_.as<char>(), sizeof said, cudaMemcpyDeviceToHost), "copying the wait report");
         final_ = leaves_final && said.claimed == 0;
         if (said.claimed == 0) return;
-        check(cudaMemset(report_.as<char>(), 0, sizeof said), "clearing the wait report");
+        fill_bytes(report_.as<char>(), 0, sizeof said, "clearing the wait report");
         throw std::runtime_error("block " + std::to_string(said.block) + " warp " + std::to_string(said.warp) +
                                  " of the baseline chain waited " + std::to_string(said.waited_ns) + " ns in job " +
                                  std::to_string(said.site) + "; nothing of this run counts");
@@ -263,8 +263,7 @@ class BaselineChain {
     static void upload(const DeviceMemory& to, const Array<T>& array, const char* name,
                        const std::vector<py::ssize_t>& shape) {
         require_shape(array, name, shape);
-        check(cudaMemcpy(to.as<char>(), array.data(), static_cast<std::size_t>(array.nbytes()), cudaMemcpyHostToDevice),
-              "copying to the device");
+        write_bytes(to.as<char>(), array.data(), static_cast<std::size_t>(array.nbytes()), "copying to the device");
     }
     // [token][whatever there is of each]
     template <class T>

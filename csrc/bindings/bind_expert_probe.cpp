@@ -77,7 +77,7 @@ py::tuple expert_product(const VariantTuple& names, const Array<std::uint8_t>& p
     const DeviceMemory report(sizeof(abi::WaitReport));
     const std::size_t words = std::size_t{blocks} * probe::kExpertConsumers * probe::kExpertOutWords;
     const DeviceMemory out(repeats * words * sizeof(std::uint32_t));
-    check(cudaMemset(out.as<char>(), 0xA5, repeats * words * sizeof(std::uint32_t)), "poisoning the output");
+    fill_bytes(out.as<char>(), 0xA5, repeats * words * sizeof(std::uint32_t), "poisoning the output");
     probe::ExpertInput input{packed_memory.as<char>(),
                              token_memory.as<std::uint32_t>(),
                              blocks,

@@ -232,7 +232,7 @@ class PyMuseDevice {
         for (const std::size_t size : shape) bytes *= size;
         const std::vector<std::size_t> got(values.shape(), values.shape() + values.ndim());
         if (got != shape) throw std::invalid_argument("values have the wrong shape");
-        check(cudaMemcpy(to, values.data(), bytes, cudaMemcpyHostToDevice), "copying to the device");
+        write_bytes(to, values.data(), bytes, "copying to the device");
     }
 
     MuseDevice device_;

@@ -4,22 +4,24 @@
 #include <cuda_runtime_api.h>
 #include <pybind11/numpy.h>
 
-#include "megakernel/cuda_errors.h"
+#include "megakernel/host_writes.h"
 
 namespace musetrace::bindings {
 
 using megakernel::check;
+using megakernel::fill_bytes;
+using megakernel::write_bytes;
 
 class DeviceMemory {
   public:
     explicit DeviceMemory(std::size_t bytes) : bytes_(bytes) {
         check(cudaMalloc(&data_, bytes), "allocating device memory");
-        check(cudaMemset(data_, 0, bytes), "clearing device memory");
+        fill_bytes(data_, 0, bytes, "clearing device memory");
     }
     // A copy of host memory.
     DeviceMemory(const void* data, std::size_t bytes) : bytes_(bytes) {
         check(cudaMalloc(&data_, bytes), "allocating device memory");
-        check(cudaMemcpy(data_, data, bytes, cudaMemcpyHostToDevice), "copying to the device");
+        write_bytes(data_, data, bytes, "copying to the device");
     }
     ~DeviceMemory() { cudaFree(data_); }
     DeviceMemory(const DeviceMemory&) = delete;

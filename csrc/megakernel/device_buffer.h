@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "megakernel/cuda_errors.h"
+#include "megakernel/host_writes.h"
 
 namespace musetrace::megakernel {
 
@@ -14,7 +14,7 @@ class Buffer {
     explicit Buffer(std::size_t bytes) : bytes_(bytes) {
         const std::size_t least = bytes < 16 ? 16 : bytes;
         check(cudaMalloc(&data_, least), "allocating device memory");
-        check(cudaMemset(data_, 0, least), "clearing device memory");
+        fill_bytes(data_, 0, least, "clearing device memory");
     }
     ~Buffer() { cudaFree(data_); }
     Buffer(const Buffer&) = delete;

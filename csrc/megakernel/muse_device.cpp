@@ -62,10 +62,10 @@ MuseDevice::MuseDevice(const Shape& shape, const MuseOptions& options)
     for (std::uint32_t block = 0; block < shape_.blocks; ++block) {
         shares.push_back(block_shares(shape_, plan_, block));
     }
-    check(cudaMemcpy(shares_.as<char>(), shares.data(), shares_.bytes(), cudaMemcpyHostToDevice), "dealing the work");
+    write_bytes(shares_.as<char>(), shares.data(), shares_.bytes(), "dealing the work");
     const std::vector<float> ones(shape_.hidden, 1.0f);
-    check(cudaMemcpy(entry_gates_.as<float>(), ones.data(), std::size_t{shape_.hidden} * 4, cudaMemcpyHostToDevice),
-          "setting the gates of an entry launch");
+    write_bytes(entry_gates_.as<float>(), ones.data(), std::size_t{shape_.hidden} * 4,
+                "setting the gates of an entry launch");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
     check(cudaHostAlloc(reinterpret_cast<void**>(&host_report_), sizeof(abi::WaitReport), cudaHostAllocMapped),
           "allocating pinned memory");
@@ -299,12 +299,12 @@ void MuseDevice::reset() {
 }
 
 void MuseDevice::reset_exchange() {
-    check(cudaMemset(abort_.as<char>(), 0, abort_.bytes()), "clearing the abort flag");
+    fill_bytes(abort_.as<char>(), 0, abort_.bytes(), "clearing the abort flag");
     for (const auto& rank : all_) {
         for (const Buffer& copy : rank->exchange) {
-            check(cudaMemset(copy.as<char>(), 0xFF, exchange_.ones_bytes()), "making the exchange empty");
-            check(cudaMemset(copy.as<char>() + exchange_.ones_bytes(), 0, exchange_.bytes - exchange_.ones_bytes()),
-                  "making the exchange empty");
+            fill_bytes(copy.as<char>(), 0xFF, exchange_.ones_bytes(), "making the exchange empty");
+            fill_bytes(copy.as<char>() + exchange_.ones_bytes(), 0, exchange_.bytes - exchange_.ones_bytes(),
+                       "making the exchange empty");
         }
     }
     if (draft_ != nullptr) draft_->reset_exchange();
@@ -320,7 +320,7 @@ void MuseDevice::poison() {
         const std::uint32_t next = parity_ ^ 1u;
         for (const Buffer* buffer :
              {&rank->residual[next], &rank->q[next], &rank->gate[next], &rank->middle, &rank->partial, &rank->logits}) {
-            check(cudaMemset(buffer->as<char>(), 0xA5, buffer->bytes()), "poisoning");
+            fill_bytes(buffer->as<char>(), 0xA5, buffer->bytes(), "poisoning");
         }
     }
 }

@@ -71,7 +71,7 @@ void MuseDevice::set_step(StepState state) {
     const RowPlaces rows = tree_rows(state.parents);
     std::memcpy(state.depth, rows.depth, sizeof rows.depth);
     std::memcpy(state.sees, rows.sees, sizeof rows.sees);
-    check(cudaMemcpy(state_.as<char>(), &state, sizeof state, cudaMemcpyHostToDevice), "setting the step's state");
+    write_bytes(state_.as<char>(), &state, sizeof state, "setting the step's state");
 }
 
 StepState MuseDevice::step() {

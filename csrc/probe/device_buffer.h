@@ -8,12 +8,14 @@
 #include <cstring>
 #include <vector>
 
-#include "megakernel/cuda_errors.h"
+#include "megakernel/host_writes.h"
 
 namespace musetrace::probe {
 
 using megakernel::check;
+using megakernel::fill_bytes;
 using megakernel::require;
+using megakernel::write_bytes;
 
 // Begins as zeros, for launches in whatever stream.
 template <class T>
@@ -21,10 +23,12 @@ class DeviceBuffer {
   public:
     explicit DeviceBuffer(std::size_t count) : count_(count) {
         check(cudaMalloc(reinterpret_cast<void**>(&data_), count * sizeof(T)), "allocating device memory");
-        cudaError_t cleared = cudaMemset(data_, 0, count * sizeof(T));
-        if (cleared == cudaSuccess) cleared = cudaDeviceSynchronize();
-        if (cleared != cudaSuccess) cudaFree(data_);
-        check(cleared, "clearing device memory");
+        try {
+            fill_bytes(data_, 0, count * sizeof(T), "clearing device memory");
+        } catch (...) {
+            cudaFree(data_);
+            throw;
+        }
     }
     ~DeviceBuffer() { cudaFree(data_); }
     DeviceBuffer(const DeviceBuffer&) = delete;

@@ -115,8 +115,7 @@ Cycles measure_operations(std::uint32_t operation, std::uint32_t in_flight, std:
     const LaunchShape shape{num_sms(), kBackgroundThreads, sizeof(OperationShared)};
     const DeviceBuffer<std::uint32_t> words(shape.blocks * kLineWords);
     const std::vector<std::uint32_t> ones(words.count(), 1);
-    check(cudaMemcpy(words.get(), ones.data(), ones.size() * sizeof(std::uint32_t), cudaMemcpyHostToDevice),
-          "copying to the device");
+    write_bytes(words.get(), ones.data(), ones.size() * sizeof(std::uint32_t), "copying to the device");
     const DeviceBuffer<std::uint64_t> cycles(std::size_t{shape.blocks} * samples);
     const DeviceBuffer<ClockPair> clocks(std::size_t{shape.blocks} * 2);
     const BackgroundMemory background(in_flight, shape.blocks);

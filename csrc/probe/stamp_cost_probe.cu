@@ -21,7 +21,7 @@ class Regions {
     explicit Regions(std::uint32_t blocks) : bytes_(stamp_region_bytes(blocks)), memory_(kCases * bytes_) {
         for (std::uint32_t which = 0; which < kCases; ++which) {
             const std::vector<char> empty = empty_stamp_region(static_cast<StampCase>(which), blocks);
-            check(cudaMemcpy(of(which), empty.data(), bytes_, cudaMemcpyHostToDevice), "copying to the device");
+            write_bytes(of(which), empty.data(), bytes_, "copying to the device");
         }
     }
     char* of(std::uint32_t which) const { return memory_.get() + which * bytes_; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +109,19 @@ def test_the_checker_finds_what_is_forbidden(source: str) -> None:
 )
 def test_the_checker_leaves_the_rest_alone(source: str) -> None:
     assert list(forbidden(source)) == []
+
+
+# Both may return before the GPU has done it, and no stream of ours waits: megakernel/host_writes.h does.
+_UNWAITED = re.compile(r"\bcudaMemset\s*\(|\bcudaMemcpy\s*\([^;]*?cudaMemcpyHostToDevice")
+
+
+def test_what_the_host_writes_is_there_before_a_launch(repository: Path) -> None:
+    assert len(_UNWAITED.findall("cudaMemset(a, 0, 1); cudaMemcpy(a,\n b, 1, cudaMemcpyHostToDevice)")) == 2
+    others = "cudaMemsetAsync(a, 0, 1, s); cudaMemcpy(a, b, 1, cudaMemcpyDeviceToHost);"
+    assert _UNWAITED.search(others) is None
+    sources = [file for file in (repository / "csrc").rglob("*") if file.suffix in NATIVE_SUFFIXES]
+    found = {file.name for file in sources if _UNWAITED.search(file.read_text(encoding="utf-8"))}
+    assert found == {"host_writes.h"}
 
 
 def line_count(file: Path) -> int:

@@ -48,7 +48,7 @@ DraftDevice::DraftDevice(const DraftSizes& shape, std::uint32_t mask_token, std:
     for (std::uint32_t block = 0; block < shape_.blocks; ++block) {
         shares.push_back(draft_shares(shape_, plan_, block));
     }
-    check(cudaMemcpy(shares_.as<char>(), shares.data(), shares_.bytes(), cudaMemcpyHostToDevice), "dealing the work");
+    write_bytes(shares_.as<char>(), shares.data(), shares_.bytes(), "dealing the work");
     reset_exchange();
 }
 
@@ -61,7 +61,7 @@ void DraftDevice::set_layer(std::uint32_t rank, std::uint32_t layer, const Draft
         table.layers[i] = {to.layers[i].qkv, to.layers[i].k_norm, cache(rank, i)};
     }
     for (std::uint32_t i = 0; i < shape_.feature_layers; ++i) table.features[i] = to.features[i].as<float>();
-    check(cudaMemcpy(to.table.as<char>(), &table, sizeof table, cudaMemcpyHostToDevice), "setting the draft's layers");
+    write_bytes(to.table.as<char>(), &table, sizeof table, "setting the draft's layers");
 }
 
 void DraftDevice::set_outer(std::uint32_t rank, const OuterWeights& weights) { at(rank).outer = weights; }
@@ -147,12 +147,11 @@ KernelFit DraftDevice::fit(LayerBuild build) const {
 void DraftDevice::reset_exchange() {
     for (const auto& rank : all_) {
         for (const Buffer& copy : rank->exchange) {
-            check(cudaMemset(copy.as<char>(), 0xFF, exchange_.ones_bytes()), "making the draft's exchange empty");
-            check(cudaMemset(copy.as<char>() + exchange_.ones_bytes(), 0, exchange_.bytes - exchange_.ones_bytes()),
-                  "making the draft's exchange empty");
+            fill_bytes(copy.as<char>(), 0xFF, exchange_.ones_bytes(), "making the draft's exchange empty");
+            fill_bytes(copy.as<char>() + exchange_.ones_bytes(), 0, exchange_.bytes - exchange_.ones_bytes(),
+                       "making the draft's exchange empty");
         }
     }
-    check(cudaDeviceSynchronize(), "making the draft's exchange empty");
 }
 
 void DraftDevice::leave_exchange() {
@@ -165,10 +164,9 @@ void DraftDevice::poison() {
     reset_exchange();
     for (const auto& rank : all_) {
         for (const Buffer* buffer : {&rank->q[parity_ ^ 1u], &rank->residual}) {
-            check(cudaMemset(buffer->as<char>(), 0xA5, buffer->bytes()), "poisoning");
+            fill_bytes(buffer->as<char>(), 0xA5, buffer->bytes(), "poisoning");
         }
     }
-    check(cudaDeviceSynchronize(), "poisoning");
 }
 
 }  // namespace musetrace::megakernel::draft

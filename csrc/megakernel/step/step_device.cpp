@@ -9,8 +9,7 @@ StepDevice::StepDevice(const Target& target, const std::vector<std::vector<KvRow
     for (const std::vector<KvRows>& of_rank : caches) {
         const std::size_t bytes = of_rank.size() * sizeof(KvRows);
         caches_.emplace_back(bytes);
-        check(cudaMemcpy(caches_.back().as<char>(), of_rank.data(), bytes, cudaMemcpyHostToDevice),
-              "telling the device where its caches are");
+        write_bytes(caches_.back().as<char>(), of_rank.data(), bytes, "telling the device where its caches are");
     }
     KernelFit fit{};
     for (const LayerBuild build : kLayerBuilds) check(fit_step(build, fit), "loading the kernel between passes");
@@ -48,8 +47,8 @@ void StepDevice::launch(StepKind kind, LayerBuild build, const std::vector<RankM
 
 void StepDevice::reset() {
     static_assert(kEmptyWord == ~std::uint64_t{0});
-    check(cudaMemset(parts_.as<char>(), 0xFF, kPartsBytes), "making the parts of the logits empty");
-    check(cudaMemset(turn_.as<char>(), 0, turn_.bytes()), "clearing the turn of the parts");
+    fill_bytes(parts_.as<char>(), 0xFF, kPartsBytes, "making the parts of the logits empty");
+    fill_bytes(turn_.as<char>(), 0, turn_.bytes(), "clearing the turn of the parts");
 }
 
 }  // namespace musetrace::megakernel::step
