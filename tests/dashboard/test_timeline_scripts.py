@@ -6,6 +6,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def test_panning_stops_at_the_ends_of_the_run(page: Page) -> None:
     assert (moved["from"], moved["to"]) == (150_000, 350_000)
     ends = [call(page, "transform.panned", near, by, LIMITS) for by in (-5e6, 5e6)]
     assert [(end["from"], end["to"]) for end in ends] == [(0, 200_000), (800_000, 1_000_000)]
+
+
+def test_labels_of_rows_do_not_reach_into_the_next_rank(page: Page) -> None:
+    rows = [{"rank": index // 33, "groupStart": index // 33 * 33} for index in range(99)]
+    labelled = [row for row in range(99) if call(page, "drawFrame.isLabelled", rows, row, 2.3)]
+    assert labelled == [0, 10, 20, 33, 43, 53, 66, 76, 86, 96]
+    assert all(later - before >= 13 / 2.3 for before, later in pairwise(labelled))
+    assert [row for row in range(99) if call(page, "drawFrame.isLabelled", rows, row, 13)] == [*range(99)]
 
 
 def test_rows_never_leave_empty_space_that_they_could_fill(page: Page) -> None:

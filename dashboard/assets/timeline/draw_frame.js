@@ -134,10 +134,17 @@
         }
     }
 
+    /** Whether a row has its label: each rank's first, and those behind that do not reach into the next rank. */
+    function isLabelled(rows, row, rowPx) {
+        const inGroup = row - rows[row].groupStart;
+        const covered = Math.min(rows.length, row + Math.ceil(LEAST_LABEL_PX / rowPx)) - 1;
+        const every = timeline.axis.niceStep(LEAST_LABEL_PX / rowPx);
+        return inGroup === 0 || (inGroup % every === 0 && rows[covered].rank === rows[row].rank);
+    }
+
     function drawLabels(surface, app) {
         const { view, palette, rows, geometry: place } = app;
         const plot = place.plot;
-        const every = timeline.axis.niceStep(LEAST_LABEL_PX / view.rowPx);
         const first = Math.max(0, Math.floor(view.top));
         const last = Math.min(rows.length, Math.ceil(view.top + plot.height / view.rowPx));
         surface.clip(0, plot.top, place.width, plot.height);
@@ -146,9 +153,8 @@
             if (row > 0 && rows[row].rank !== rows[row - 1].rank) {
                 surface.line(0, y, plot.left + plot.width, y, palette.faintInk);
             }
-            const inGroup = row - rows[row].groupStart;
             const bottom = y + Math.max(view.rowPx, LEAST_LABEL_PX);
-            if (inGroup % every === 0 && bottom <= place.height + 2) {
+            if (isLabelled(rows, row, view.rowPx) && bottom <= place.height + 2) {
                 const words = timeline.fittingText.fitted(rows[row].label, plot.left - 10, "11px " + palette.font);
                 const middle = y + Math.max(view.rowPx, LEAST_LABEL_PX) / 2;
                 surface.text(words, plot.left - 6, middle, palette.softInk, { align: "right" });
@@ -186,6 +192,7 @@
         drawFrame: drawFrame,
         drawGrid: drawGrid,
         bandAt: bandAt,
+        isLabelled: isLabelled,
         scrollThumb: scrollThumb,
     };
 })();
