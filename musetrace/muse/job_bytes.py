@@ -56,6 +56,7 @@ class ModelBytes:
         position: of the first token in every step; None where steps differ.
         pool: experts that the router draws from as if at random; None for a router that is not like that.
         draft: of whole steps; None for verify passes alone.
+        head_in_flight_bytes: what a block of lm_head may have on its way.
     """
 
     config: MuseConfig
@@ -67,12 +68,13 @@ class ModelBytes:
     position: int | None = None
     pool: int | None = None
     draft: DraftConfig | None = None
+    head_in_flight_bytes: int = STREAM_IN_FLIGHT_BYTES
 
     def launches(self) -> tuple[LaunchBytes, ...]:
         """The bytes of every kind of launch; layers of a kind that move the same stand together."""
         entry = LaunchBytes("entry", None, {"qkv_load": self._exact(*self._qkv)})
         head = LaunchBytes(
-            "head", None, {"lm_head_load": self._exact(*self._lm_head, STREAM_IN_FLIGHT_BYTES)}
+            "head", None, {"lm_head_load": self._exact(*self._lm_head, self.head_in_flight_bytes)}
         )
         found: list[LaunchBytes] = []
         for layer in range(self.layers):
@@ -86,7 +88,7 @@ class ModelBytes:
                 )
         guessing: tuple[LaunchBytes, ...] = ()
         if self.draft is not None:
-            head_late = self._late(STREAM_IN_FLIGHT_BYTES, StageLayout("bf16", *self._lm_head).stage_bytes)
+            head_late = self._late(self.head_in_flight_bytes, StageLayout("bf16", *self._lm_head).stage_bytes)
             blocks = self.blocks if self.packed else None
             guessing = DraftBytes(self.draft, self.config, self.tp, blocks, head_late).launches()
         return (*guessing, entry, *found, head)
@@ -221,6 +223,7 @@ def bytes_of_older_run(manifest: Mapping[str, Any]) -> RunBytes:
             stop4=str(build.get("stop4", "sumsq")),
             position=_position(config, manifest.get("command") or []),
             pool=model.get("expert_pool"),
+            head_in_flight_bytes=IN_FLIGHT_BYTES,  # as all products had then
         )
         launches = of.launches()
     except (KeyError, TypeError, ValueError, UsageError):

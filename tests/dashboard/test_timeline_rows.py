@@ -13,7 +13,7 @@ pytest.importorskip("playwright")
 from chromium import NEEDS_CHROMIUM
 from playwright.sync_api import Route
 from site_visits import Site
-from timeline_visits import VIEW, Timeline, every_span
+from timeline_visits import Timeline, every_span
 
 from musetrace.figures.theme import theme
 from musetrace.store import Run
@@ -155,7 +155,8 @@ def test_a_picture_that_is_still_being_made_is_asked_for_again(site: Site, decod
         visit.page.get_by_text("The picture is being made.").wait_for()
         visit.page.unroute("**/api/window?*")
         timeline = Timeline(visit)
-        timeline.page.wait_for_function(f"() => {VIEW}.app.answer.count > 1000")
+        timeline.wait_for("app.answer && app.answer.count > 1000")
+        timeline.settle()
         assert timeline.app("answer.pending") is False
         assert "being made" not in timeline.page.locator(".tl-note").inner_text()
 

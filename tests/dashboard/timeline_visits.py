@@ -35,6 +35,11 @@ class Timeline:
         self.visit, self.page = visit, visit.page
         self.settle()
 
+    def wait_for(self, holds: str) -> None:
+        """Until an expression of the view's state holds; the view may be made anew meanwhile."""
+        view = "document.querySelector('#timeline')?.timeline?.view"
+        self.page.wait_for_function(f"() => {{ const app = {view}?.app; return Boolean(app && {holds}); }}")
+
     def settle(self) -> None:
         """Until nothing is asked for, and the server's answer to the latest question is painted."""
         quiet, until = 0, time.monotonic() + _PATIENCE_S
@@ -47,7 +52,7 @@ class Timeline:
     def told(self) -> str:
         """The address, when it holds what is shown."""
         self.settle()
-        self.page.wait_for_function(f"() => !{VIEW}.app.stateTimer")
+        self.wait_for("!app.stateTimer")
         self.visit.settle()
         return self.page.url
 

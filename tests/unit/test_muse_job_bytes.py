@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -309,12 +310,13 @@ def test_an_older_run_of_the_slice_is_worked_out_from_its_manifest() -> None:
         "command": ["python", "-m", "musetrace", "record", "--model", SLICE.name],
         "ranks": [{"blocks": BLOCKS}],
     }
-    assert bytes_of_older_run(manifest).launches == of_slice(layers=6, position=4096).launches()
+    older = partial(of_slice, layers=6, head_in_flight_bytes=18_432)
+    assert bytes_of_older_run(manifest).launches == older(position=4096).launches()
     command = [*manifest["command"], "--context", "100"]
     told = bytes_of_older_run({**manifest, "command": command}).launches
-    assert told == of_slice(layers=6, position=100).launches()
+    assert told == older(position=100).launches()
     others = bytes_of_older_run({**manifest, "command": ["my_own.py"]}).launches
-    assert others == of_slice(layers=6).launches()
+    assert others == older().launches()
 
 
 @pytest.mark.parametrize("manifest", [{}, {"model": {}}, {"model": {"name": 3}, "build": [], "device": "x"}])
