@@ -37,7 +37,7 @@ def wide_paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_page_has_few_nodes(site: Site, wide_paths: tuple[Path, Path], view: str) -> None:
     first, other = wide_paths
     with site.visit(first, view + FULLEST.get(view, ""), other) as visit:
-        visit.page.wait_for_function("document.querySelectorAll('*').length > 250")
+        visit.page.wait_for_function("() => document.querySelectorAll('*').length > 250")
         nodes = visit.page.evaluate("document.querySelectorAll('*').length")
         assert visit.page.locator(".sentence").count() == 0, "there is something to show"
         assert nodes <= MOST_NODES

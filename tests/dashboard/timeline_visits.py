@@ -13,10 +13,11 @@ from musetrace.store import Run
 Span = dict[str, Any]
 KIND_STRIPS = {"load": 0, "prefetch": 0, "compute": 1, "send": 2, "recv": 2, "sync": 2, "wait": 3}
 
-VIEW = "document.querySelector('#timeline').timeline.view"
+# Undefined, as is all of it, until the script has made it: the element is there before.
+VIEW = "document.querySelector('#timeline')?.timeline?.view"
 _PATIENCE_S, _QUIET = 30, 2
 _EXACT = f"""() => {{
-    const view = document.querySelector('#timeline') && {VIEW};
+    const view = {VIEW};
     return Boolean(view) && view.app.painted.isExact && !view.app.frame && !view.app.isRestoring;
 }}"""
 _PLACE = f"""([row, time, strip]) => {{
@@ -37,8 +38,7 @@ class Timeline:
 
     def wait_for(self, holds: str) -> None:
         """Until an expression of the view's state holds; the view may be made anew meanwhile."""
-        view = "document.querySelector('#timeline')?.timeline?.view"
-        self.page.wait_for_function(f"() => {{ const app = {view}?.app; return Boolean(app && {holds}); }}")
+        self.page.wait_for_function(f"() => {{ const app = {VIEW}?.app; return Boolean(app && {holds}); }}")
 
     def settle(self) -> None:
         """Until nothing is asked for, and the server's answer to the latest question is painted."""
