@@ -66,7 +66,10 @@ def test_a_stop_is_picked_in_table_and_picture_and_a_link_restores_it(site: Site
         assert (visit.picked("stop"), fields(visit)["stop"]) == ("stop3", "stop3")
         dots = next(one for one in page.evaluate(DATA, "stop-spreads") if one["name"] == "intervals")
         at = next(i for i, one in enumerate(dots["customdata"]) if one[1] == "stop5")
-        click(visit, "stop-spreads", dots["x"][at], dots["y"][at])
+        for _ in range(3):  # a picture that is drawn again under the pointer takes no click
+            click(visit, "stop-spreads", dots["x"][at], dots["y"][at])
+            if visit.picked("stop") == "stop5":
+                break
         assert (visit.picked("stop"), fields(visit)) == ("stop5", {"kind": "global", "stop": "stop5"})
         what_if = page.locator("#one-stop-note a").get_attribute("href") or ""
         assert what_if == "/path?kind=global&step=all&what=stop5%3Dgone"

@@ -99,11 +99,14 @@ def test_a_click_on_the_strip_reads_the_stretch_and_leads_to_its_span(
     longest = max((row for row in rows if row["how"] == "own"), key=lambda row: row["dur_ns"])
     with site.visit(decode_path, "path") as visit:
         page = visit.page
-        visit.hover("path-strip", (longest["begin_ns"] + longest["dur_ns"] / 3) / 1000, 0.3)
-        page.mouse.down()
-        page.mouse.up()
-        visit.settle()
         readout = page.locator("#path-stretch")
+        for _ in range(3):  # a picture that is drawn again under the pointer takes no click
+            visit.hover("path-strip", (longest["begin_ns"] + longest["dur_ns"] / 3) / 1000, 0.3)
+            page.mouse.down()
+            page.mouse.up()
+            visit.settle()
+            if longest["job"] in readout.inner_text():
+                break
         assert longest["job"] in readout.inner_text()
         exact = [int(value.get_attribute("value") or "") for value in readout.locator("data").all()]
         assert exact == [longest["begin_ns"], longest["dur_ns"]]
