@@ -76,6 +76,8 @@ def test_the_numbers_of_steps_and_who_was_last_are_the_oracles(run: FakeRun) -> 
         assert who.tied_share == pytest.approx(tied / judged)
         assert who.share == pytest.approx(max(last.values(), default=0) / judged)
         assert who.rank is None if not last else last[who.rank or 0] == max(last.values())
+    of_some = skew_series(run, run.ranks[:2], None)
+    assert of_some.lasts == {name: found.lasts[name] for name in of_some.leads.names}
 
 
 def two_ranks(seed: int, late: int, **more: Any) -> FakeRun:

@@ -17,7 +17,7 @@ from musetrace.analysis.comparing.difference import Rule, by_step
 from musetrace.analysis.comparing.rank_difference import RANK_DIFFERENCE_FIELDS, rank_difference
 from musetrace.analysis.comparing.step_series import Name, RankSeries, Series, mean_over_ranks, median
 from musetrace.analysis.gaps.rank_leads import RANK_LEADS
-from musetrace.analysis.gaps.stops import stop_jobs
+from musetrace.analysis.gaps.stops import STOPS, lasts, stop_jobs
 from musetrace.analysis.kept_sums.cubes import states_by_kind
 from musetrace.analysis.kept_sums.state import State
 from musetrace.analysis.kept_sums.value_counts import ValueCounts
@@ -63,21 +63,23 @@ def skew_series(run: RunLike, ranks: Collection[int], layer_kind: str | None) ->
     """How long a rank is through with what a stop waits for before the last rank, as ``arrivals`` has it.
 
     A step's number is the mean over ranks of the median over launches: what skew between ranks costs a rank.
+    Who was last is told of all ranks of the run.
     """
     error_ns = alignment_error_ns(run)
     if run.losses.get("missing_ranks") or error_ns is None or len(run.ranks) < 2:
         return SkewSeries()
     found, off = SkewSeries(), combined_ns(tick_ns(run), error_ns)
-    names = list(stop_jobs(run.job_table))
+    names, of_kinds = list(stop_jobs(run.job_table)), states_by_kind(run, STOPS, run.ranks, layer_kind).states
     for kind, states in states_by_kind(run, RANK_LEADS, ranks, layer_kind).states.items():
         of_ranks = {rank: _medians(state) for rank, state in states.items() if rank is not None}
+        last_of = lasts(of_kinds[kind][None])
         for stop in sorted({stop for of in of_ranks.values() for stop in of}):
             name = (kind, names[stop])
             here = {rank: of[stop] for rank, of in of_ranks.items() if stop in of}
             for rank, one in here.items():
                 found.leads.by_rank[rank, name] = _series([one], off)
             found.leads.names[name] = _series(list(here.values()), off)
-            found.lasts[name] = _last(states, stop)
+            found.lasts[name] = _last({rank: one for (at, rank), one in last_of.items() if at == stop})
     return found
 
 
@@ -114,11 +116,11 @@ def _series(of_ranks: Sequence[Mapping[int, ValueCounts]], off: int | None) -> S
     return Series(mean_over_ranks(medians), off, median(launches), int(launches.sum()))
 
 
-def _last(states: Mapping[int | None, State], stop: int) -> Last:
-    of_ranks = {rank: state for rank, state in states.items() if rank is not None}
-    judged = max(state.number("judged", stop) for state in of_ranks.values())
-    if not judged:
+def _last(of_ranks: Mapping[int, tuple[int, int, int]]) -> Last:
+    """Of what ``lasts`` tells of every rank at one stop."""
+    if not of_ranks:
         return Last()
-    lasts = {rank: state.number("last", stop) for rank, state in of_ranks.items()}
-    most = max(lasts, key=lambda rank: lasts[rank])
-    return Last(most if lasts[most] else None, lasts[most] / judged, 1 - sum(lasts.values()) / judged)
+    judged = max(judged for judged, *_ in of_ranks.values())
+    alone = {rank: last for rank, (_, last, _) in of_ranks.items()}
+    most = max(alone, key=lambda rank: alone[rank])
+    return Last(most if alone[most] else None, alone[most] / judged, 1 - sum(alone.values()) / judged)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from musetrace.analysis.answer import answer, spread_fields, spread_of_counts, tick_ns
 from musetrace.analysis.certainty.rank_clocks import alignment_error_ns, rank_times
-from musetrace.analysis.gaps.sends import Sends, seen_on_every_rank
+from musetrace.analysis.gaps.sends import Sends, leads
 from musetrace.analysis.gaps.stops import stop_jobs
 from musetrace.analysis.kept_sums.question import Question, ask
 from musetrace.analysis.kept_sums.state import State
@@ -105,15 +105,12 @@ def _add_blocks(stop: int, sends: Sends, state: State, tick: int | None) -> None
 
 def _add_leads(run: RunLike, stop: int, sends: Sequence[Sends], states: Sequence[State]) -> None:
     """How long each rank arrives before the last one, in the launches of a step that all were seen in."""
-    every = seen_on_every_rank(run, sends)
-    if every is None:
+    found = leads(run, sends)
+    if found is None:
         return
-    shared, sent = every
-    clocks = rank_times(run)
-    arrived = [clocks[one.spans.rank].aligned(its_ns) for one, its_ns in zip(sends, sent, strict=True)]
-    last_ns = np.stack(arrived).max(axis=0)
-    for one, state, its_ns in zip(sends, states, arrived, strict=True):
-        state.add("lead", stop, one.spans.rank, last_ns - its_ns)
+    shared, leads_ns = found
+    for one, state, its_ns in zip(sends, states, leads_ns, strict=True):
+        state.add("lead", stop, one.spans.rank, its_ns)
         state.add_launches("lead", stop, one.spans.rank, shared)
 
 
@@ -125,7 +122,7 @@ def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) 
     rows: list[dict[str, object]] = []
     for (stop, rank), spread in _by_rank(state, "spread").items():
         arrived = early[stop, rank]
-        leads = lead.get((stop, rank)) if rank in errors_ns else None
+        led = lead.get((stop, rank)) if rank in errors_ns else None
         rows.append(
             {
                 "stop": names[stop],
@@ -134,10 +131,8 @@ def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) 
                 "blocks": arrived.n,
                 **spread_of_counts("spread", spread, state.square_of("spread", stop, rank), tick),
                 **spread_of_counts("early", arrived, state.square_of("early", stop, rank), tick),
-                **(
-                    _leads(leads, state.square_of("lead", stop, rank), tick, errors_ns[rank]) if leads else {}
-                ),
-                "lead_n": leads.n if leads else 0,
+                **(_leads(led, state.square_of("lead", stop, rank), tick, errors_ns[rank]) if led else {}),
+                "lead_n": led.n if led else 0,
                 **_last_blocks(last.get((stop, rank)), tied.get((stop, rank), 0), spread.n, tick),
                 "observed": counted.seen[rank].share,
             }

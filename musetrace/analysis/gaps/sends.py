@@ -9,6 +9,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
+from musetrace.analysis.certainty.rank_clocks import rank_times
 from musetrace.analysis.spans.run_like import RunLike
 from musetrace.analysis.spans.selection import StepSpans
 
@@ -71,3 +72,20 @@ def seen_on_every_rank(run: RunLike, sends: Sequence[Sends]) -> tuple[Ints, Ints
         for one, its in zip(sends, launches, strict=True)
     ]
     return shared, np.stack(times)
+
+
+def leads(run: RunLike, sends: Sequence[Sends]) -> tuple[Ints, Ints] | None:
+    """How long each rank is through before the last one, in the launches of a step that all were seen in.
+
+    Returns:
+        Their ids, int64[n], and the leads on the aligned axis, int64[ranks, n] in ns, in the order of
+        ``sends``. None as of ``seen_on_every_rank``.
+    """
+    every = seen_on_every_rank(run, sends)
+    if every is None:
+        return None
+    shared, sent = every
+    clocks = rank_times(run)
+    aligned = [clocks[one.spans.rank].aligned(its_ns) for one, its_ns in zip(sends, sent, strict=True)]
+    arrived = np.stack(aligned)
+    return shared, arrived.max(axis=0) - arrived

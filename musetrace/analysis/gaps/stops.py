@@ -112,14 +112,26 @@ def _add_last(run: RunLike, stop: int, sends: Sequence[Sends], states: Sequence[
             state.add("last", stop, one.spans.rank, what, sums=number)
 
 
+def lasts(state: State) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Of a state of ``STOPS``, by (stop, rank): in how many launches it can be told who was last, in how many
+    of them this rank was for certain, and in how many it was one of several.
+    """
+    found = state.sum_of("last", 3).as_dict()
+    return {
+        (stop, rank): (judged, found.get((stop, rank, _LAST), 0), found.get((stop, rank, _TIED), 0))
+        for (stop, rank, what), judged in found.items()
+        if what == _JUDGED
+    }
+
+
 def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) -> pa.Table:
     names, tick = list(stop_jobs(run.job_table)), tick_ns(run)
-    last = {} if run.losses.get("missing_ranks") else state.sum_of("last", 3).as_dict()
+    last_of = {} if run.losses.get("missing_ranks") else lasts(state)
     rows: list[dict[str, object]] = []
     for stop, of_stop in state.sum_of("wait", 3).groups():
         for rank, of_rank in of_stop.groups():
             counts, squares = ValueCounts.of(of_rank), state.square_of("wait", stop, rank)
-            judged, lasts, ties = (last.get((stop, rank, what), 0) for what in (_JUDGED, _LAST, _TIED))
+            judged, last, tied = last_of.get((stop, rank), (0, 0, 0))
             rows.append(
                 {
                     "stop": names[stop],
@@ -127,8 +139,8 @@ def _finish(run: RunLike, selection: Selection, state: State, counted: Counted) 
                     "n": counts.n,
                     **spread_of_counts("wait", counts, squares, tick),
                     "last_n": judged,
-                    "last_share": lasts / judged if judged else None,
-                    "tied_share": ties / judged if judged else None,
+                    "last_share": last / judged if judged else None,
+                    "tied_share": tied / judged if judged else None,
                     "observed": counted.seen[rank].share,
                 }
             )
