@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
+
+from musetrace.errors import RecordError
 
 EXIT_COMPLETE = 0
 EXIT_REFUSED = 1
@@ -37,3 +41,14 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 def exit_code_of(verdict: str) -> int:
     """The exit code of a run that was read: 0 when it is complete, else 3."""
     return EXIT_COMPLETE if verdict == "complete" else EXIT_INCOMPLETE
+
+
+@contextmanager
+def needs_torch() -> Iterator[None]:
+    """Around the imports of the built-in step. Raises RecordError where torch is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise RecordError("the built-in step needs torch: pip install 'musetrace[record]'") from error

@@ -14,12 +14,13 @@ from musetrace.cli.command import (
     EXIT_INCOMPLETE,
     Command,
     add_json_option,
+    needs_torch,
 )
 from musetrace.cli.output import add_width_option, plain, print_json, print_lines, screen_of
 from musetrace.cli.overhead_page import code_lines, page
 from musetrace.cli.progress import ProgressBar
 from musetrace.cli.whole_step_page import whole_step_page
-from musetrace.errors import OverheadError, RecordError, UsageError
+from musetrace.errors import OverheadError, UsageError
 from musetrace.overhead.machine_code import compare_files
 from musetrace.overhead.result import OverheadResult
 from musetrace.store.whole_file import write_atomically
@@ -136,10 +137,8 @@ def _stamps(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _whole_step(args: argparse.Namespace) -> WholeStep:
     _refuse(args, _NOT_OF_WHOLE_STEP, "--whole-step replays graphs of all builds and parts in turn")
-    try:
+    with needs_torch():
         from musetrace.overhead.built_in.whole_step.measure import WholeStepOptions, measure_whole_step
-    except ModuleNotFoundError as error:
-        raise _without_torch(error) from error
     options = WholeStepOptions(
         device=args.device or "auto",
         model=args.model or "mini",
@@ -150,13 +149,6 @@ def _whole_step(args: argparse.Namespace) -> WholeStep:
     )
     with ProgressBar(sys.stderr, "measuring", "rounds") as bar:
         return measure_whole_step(options, bar.show)
-
-
-def _without_torch(error: ModuleNotFoundError) -> Exception:
-    """What to raise where the built-in step cannot be imported."""
-    if (error.name or "").partition(".")[0] != "torch":
-        return error
-    return RecordError("the built-in step needs torch: pip install 'musetrace[record]'")
 
 
 def _of_program(args: argparse.Namespace, bar: ProgressBar) -> OverheadResult:
@@ -178,10 +170,8 @@ def _of_program(args: argparse.Namespace, bar: ProgressBar) -> OverheadResult:
 
 
 def _of_model(args: argparse.Namespace, bar: ProgressBar) -> OverheadResult:
-    try:
+    with needs_torch():
         from musetrace.overhead.built_in.measure import BuiltInOptions, measure_built_in
-    except ModuleNotFoundError as error:
-        raise _without_torch(error) from error
     options = BuiltInOptions(
         device=args.device or "auto",
         model=args.model or "mini",

@@ -7,15 +7,16 @@ import io
 import os
 import shlex
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from musetrace.cli.command import Command, add_json_option, exit_code_of
+from musetrace.cli.command import Command, add_json_option, exit_code_of, needs_torch
 from musetrace.cli.conditions import loss_summary, totals
 from musetrace.cli.output import print_json
 from musetrace.cli.progress import ProgressBar
 from musetrace.cli.text import shown
-from musetrace.errors import NotARunError, RecordError, UsageError
+from musetrace.errors import NotARunError, UsageError
 from musetrace.record.output import OutputFolder
 from musetrace.record.process import run_command
 from musetrace.record.process_place import ProcessPlace, process_place
@@ -25,25 +26,6 @@ from musetrace.store import Run, open_run
 from musetrace.wording.numbers import count
 
 _SEPARATOR = "--"
-# What the built-in step does when nothing is said; None leaves it to the device and the model.
-# A COMMAND takes none of these options.
-_STEP_DEFAULTS: dict[str, str | int | float | None] = {
-    "device": "auto",
-    "model": "mini",
-    "steps": 20,
-    "tp": None,
-    "blocks": None,
-    "seed": 0,
-    "layers": None,
-    "context": None,
-    "stop4": None,
-    "launches": None,
-    "guesses": None,
-    "weights": None,
-    "prompt": None,
-    "temperature": None,
-    "batch": 1,
-}
 _NUMBERS = (
     ("steps", "decode steps (default 20)"),
     ("tp", "ranks that share the model (default 2, at full width 8, for a slice its own number)"),
@@ -161,32 +143,29 @@ def _command_of(args: argparse.Namespace) -> list[str]:
         raise UsageError(f"unexpected {words[0]!r}: name the run with -o, and put -- before a command")
     if len(words) == 1:
         raise UsageError("there is no command behind --: name the program to record")
-    given = [
-        f"--{args.launches if name == 'launches' else name}"
-        for name in _STEP_DEFAULTS
-        if getattr(args, name) is not None
-    ]
+    given = [value if name == "launches" else name for name, value in _step_options(args).items()]
     if given:
-        raise UsageError(f"{given[0]} is for the built-in step: leave it out, or leave the command out")
+        raise UsageError(f"--{given[0]} is for the built-in step: leave it out, or leave the command out")
     return words[1:]
+
+
+def _step_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Those of ``DecodeOptions`` that were given; a COMMAND takes none of them."""
+    from musetrace.muse.decode_options import DecodeOptions
+
+    names = [one.name for one in fields(DecodeOptions)]
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
 
 
 def _record_step(path: Path, place: ProcessPlace | None, args: argparse.Namespace) -> int:
     """The built-in step; of several processes, the first one tells what they recorded."""
-    try:
-        from musetrace.muse.decode import DecodeOptions, record_decode
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "torch":
-            raise
-        raise RecordError("the built-in step needs torch: pip install 'musetrace[record]'") from error
-    told = {name: getattr(args, name) for name in _STEP_DEFAULTS}
-    chosen: dict[str, Any] = {
-        name: default if told[name] is None else told[name] for name, default in _STEP_DEFAULTS.items()
-    }
+    with needs_torch():
+        from musetrace.muse.decode import record_decode
+        from musetrace.muse.decode_options import DecodeOptions
     leads = place is None or place.process == 0
     bar = ProgressBar(sys.stderr if leads else io.StringIO(), "recording", "steps")
     with Recorder(path, force=args.force, stamps=args.stamps) as recorder, bar:
-        decoded = record_decode(recorder, DecodeOptions(**chosen), bar.show)
+        decoded = record_decode(recorder, DecodeOptions(**_step_options(args)), bar.show)
     if not leads:
         return exit_code_of(recorder.close().verdict)
     run = open_run(path)

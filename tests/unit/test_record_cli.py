@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 from musetrace.cli import main
 from musetrace.cli.progress import ProgressBar
 from musetrace.errors import DeviceError
+from musetrace.muse.decode_options import DecodeOptions
 from musetrace.record.recorder import Recorder
 from musetrace.store import open_run
 from tests.conftest import RunCli
@@ -39,7 +40,7 @@ sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)
 
 @dataclass(frozen=True)
 class FakeOptions:
-    """What the built-in step is told."""
+    """What the built-in step is told, with the defaults that the manual has."""
 
     device: str
     model: str
@@ -64,9 +65,9 @@ def decode(monkeypatch: pytest.MonkeyPatch) -> list[FakeOptions]:
     told: list[FakeOptions] = []
 
     def record_decode(
-        recorder: Recorder, options: FakeOptions, progress: Callable[[int, int], None]
+        recorder: Recorder, options: DecodeOptions, progress: Callable[[int, int], None]
     ) -> SimpleNamespace:
-        told.append(options)
+        told.append(FakeOptions(**asdict(options)))
         if options.model == "broken":
             raise DeviceError("the device broke; mend it")
         device = HostDevice(ranks=options.tp or 2, blocks=options.blocks or 2, stamps=recorder.stamps)
@@ -77,7 +78,7 @@ def decode(monkeypatch: pytest.MonkeyPatch) -> list[FakeOptions]:
         return SimpleNamespace(tokens=7, prompt=options.prompt or "Once", text="upon\na time")
 
     module = ModuleType("musetrace.muse.decode")
-    module.__dict__.update(DecodeOptions=FakeOptions, record_decode=record_decode)
+    module.__dict__.update(record_decode=record_decode)
     monkeypatch.setitem(sys.modules, "musetrace.muse.decode", module)
     return told
 
