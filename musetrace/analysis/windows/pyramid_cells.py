@@ -38,9 +38,10 @@ def keep_pyramid(timeline: Timeline) -> None:
         return
     if store.read(VERSION) is not None:
         return
-    cell_ns = levels(_lengths_ns(run, axis), run.blocks, sum(timeline.spans_of.values()))
+    lengths_ns = _lengths_ns(run, axis)
+    cell_ns = levels(lengths_ns, run.blocks, sum(timeline.spans_of.values()))
     try:
-        store.write(VERSION, {"cell_ns": list(cell_ns)}, _parts(run, axis, strips, cell_ns))
+        store.write(VERSION, {"cell_ns": list(cell_ns)}, _parts(run, lengths_ns, strips, cell_ns))
     except OSError:
         return  # a full disk, or one that may not be written: spans and launches answer everything
 
@@ -70,20 +71,19 @@ def _lengths_ns(run: RunLike, axis: RunAxis) -> dict[tuple[int, int], int]:
 
 
 def _parts(
-    run: RunLike, axis: RunAxis, strips: JobStrips, cell_ns: tuple[int, ...]
+    run: RunLike, lengths_ns: dict[tuple[int, int], int], strips: JobStrips, cell_ns: tuple[int, ...]
 ) -> Iterator[tuple[Key, Cells]]:
     """All cells, a few steps at a time."""
-    lengths = _lengths_ns(run, axis)
     jobs = as_places(strips)
 
     def of_step(one: tuple[int, int]) -> list[tuple[Key, Cells]]:
         lanes = own_lanes(run, *one)
         return [
-            ((*one, level), cells_of(lanes, jobs, run.blocks, lengths[one], cell))
+            ((*one, level), cells_of(lanes, jobs, run.blocks, lengths_ns[one], cell))
             for level, cell in enumerate(cell_ns)
         ]
 
-    every = list(lengths)
+    every = list(lengths_ns)
     with ThreadPoolExecutor(_THREADS) as threads:
         for at in range(0, len(every), _THREADS):
             for found in threads.map(of_step, every[at : at + _THREADS]):
