@@ -71,3 +71,8 @@ class UsageError(MusetraceError):
     """A command or an option that makes no sense."""
 
     exit_code = 2
+
+
+def one_line(error: BaseException, most_characters: int = 160) -> str:
+    """What another library's error says, for a message of ours: on one line, and no longer than that."""
+    return " ".join(str(error).split())[:most_characters]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from musetrace.errors import OutputError
+from musetrace.errors import OutputError, one_line
 
 DIGEST_BYTES = 16
 
@@ -83,9 +83,8 @@ def _of_tensor(torch: Any, tensor: Any) -> Output:
         flat = tensor.detach().contiguous().reshape(-1)
         bits = flat.view(torch.uint8).cpu().numpy().copy()
     except (RuntimeError, TypeError) as error:
-        line = " ".join(str(error).split())[:160]
         raise OutputError(
-            f"the output of a step is a tensor that cannot be read bit for bit: {line}"
+            f"the output of a step is a tensor that cannot be read bit for bit: {one_line(error)}"
         ) from error
     name = str(tensor.dtype).removeprefix("torch.")
     try:

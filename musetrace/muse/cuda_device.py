@@ -22,6 +22,7 @@ from musetrace.job_table import JobTable
 from musetrace.muse.bf16_bits import from_bf16_bits, to_bf16_bits
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cuda_draft import RandomDraft, RankDrafts, WholeDraft, add_draft
+from musetrace.muse.cuda_errors import gpu_errors
 from musetrace.muse.cuda_model import RankWeights
 from musetrace.muse.cuda_stamps import StampCopies
 from musetrace.muse.cuda_tables import TARGET, step_table, table_of_report
@@ -362,16 +363,8 @@ class CudaDevice:
     @contextmanager
     def _refused(self, refusal: type[MusetraceError] = DeviceError) -> Iterator[None]:
         """Errors of the compiled device as those of this package, one line each."""
-        name = self.config.name
-        try:
-            yield
-        except self._module.LaunchFailed as error:
-            raise LaunchTimeoutError(error.args[0], table_of_report(error.args[0])) from None
-        except ValueError as error:
-            raise refusal(f"the GPU cannot run model {name} so: {_line(error)}") from None
-        except (RuntimeError, MemoryError) as error:
-            raise DeviceError(f"the GPU failed with model {name}: {_line(error)}; see nvidia-smi") from None
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+        with gpu_errors(self.config.name, refusal):
+            try:
+                yield
+            except self._module.LaunchFailed as error:
+                raise LaunchTimeoutError(error.args[0], table_of_report(error.args[0])) from None

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from musetrace.errors import DeviceError
+from musetrace.errors import DeviceError, one_line
 from musetrace.muse.mailboxes import MESSAGE_BYTES, Mailboxes
 from musetrace.record.process_place import ProcessPlace
 
@@ -64,7 +64,7 @@ class ProcessGroup:
         except (RuntimeError, ValueError) as error:
             raise DeviceError(
                 f"process {place.process} has not met all {place.processes} processes within {timeout_s:g} s "
-                f"({_line(error)}); look for the one that ended, and start all of them again"
+                f"({one_line(error)}); look for the one that ended, and start all of them again"
             ) from None
 
     def __enter__(self) -> ProcessGroup:
@@ -184,7 +184,3 @@ class ProcessGroup:
         self._lost = self._lost or (
             f"process {peer} of {self.place.processes} is gone ({why}); end the others and start all again"
         )
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160]
