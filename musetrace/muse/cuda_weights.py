@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,29 @@ def rope_table(config: MuseConfig | DraftConfig, capacity: int, device: torch.de
 def addresses(tensors: dict[str, Tensor]) -> dict[str, int]:
     """Device address of each tensor; the caller keeps the tensors."""
     return {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def load_chain(
+    chain: Any, config: MuseConfig, layers: Iterable[dict[str, int]], head: dict[str, int], rope: int
+) -> None:
+    """Tell a chain of ordinary kernels (``csrc/baseline``) where one rank's weights are.
+
+    Args:
+        layers: the addresses of each layer's tensors.
+        head: those of ``lm_head`` and ``final_norm``.
+        rope: that of the table of :func:`rope_table`.
+
+    Raises:
+        ValueError: a tensor is missing, or a layer is one too many.
+    """
+    for layer, of_layer in enumerate(layers):
+        facts = {
+            "global_attention": config.is_global(layer),
+            "bf16_experts": config.expert_format(layer) == "bf16",
+        }
+        chain.set_layer(layer, of_layer | facts)
+    chain.set_head(**head)
+    chain.set_rope(rope)
 
 
 def _to(array: NDArray[Any], device: torch.device) -> Tensor:

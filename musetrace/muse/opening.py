@@ -203,7 +203,7 @@ def _on_cpu(config: MuseConfig, tp: int, options: EngineOptions) -> OpenedModel:
             raise UsageError(
                 f"{name} {getattr(options, name)} is for the GPU; leave it out, or use --device cuda"
             )
-    shares = _shares(config, options)
+    shares = shares_of(config, options)
     draft = None if options.guesses == "none" else _known_draft(config, options)
     device = cpu_device.CpuDevice(
         shares,
@@ -227,8 +227,12 @@ def _known_draft(config: MuseConfig, options: EngineOptions) -> DraftConfig | No
     return options.draft or (DRAFTS.get(config.name) if PRESETS.get(config.name) == config else None)
 
 
-def _shares(config: MuseConfig, options: EngineOptions) -> RankShares:
-    """Where the weights of a model come from that the host can hold, or read part by part."""
+def shares_of(config: MuseConfig, options: EngineOptions) -> RankShares:
+    """Where the weights of a model come from that the host can hold, or read part by part.
+
+    Raises:
+        UsageError: the checkpoint is not one of the model.
+    """
     if options.checkpoint is not None:
         return CheckpointShares(Path(options.checkpoint), config)
     with one_torch_thread():
@@ -301,7 +305,7 @@ def _draft_on_gpu(config: MuseConfig, options: EngineOptions) -> DraftConfig | N
     if options.guesses == "none":
         return None
     draft = options.draft or draft_of(config)
-    if options.layers is None or whole:
+    if whole:
         return draft
     if not _made_on_gpu(config, options):
         raise UsageError(f"whole steps need all {layers} layers; leave layers out, or guesses")
@@ -335,7 +339,7 @@ def _load(device: cuda_device.CudaDevice, options: EngineOptions) -> HeadWeights
     if _made_on_gpu(config, options):
         device.load(RandomRanks(config, device.tp, options.seed, device.gpu))
         return None
-    shares = _shares(config, options)
+    shares = shares_of(config, options)
     device.load(UploadedShares(shares, device.tp, device.gpu))
     return shares.host_head if config.slice_tp is None else None
 

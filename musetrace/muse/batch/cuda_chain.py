@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 
 import numpy as np
@@ -11,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from musetrace.errors import DeviceError, UsageError
+from musetrace.errors import UsageError
 from musetrace.muse.batch.ordinary_chain import PassRows, check_sequences
 from musetrace.muse.config import MuseConfig
+from musetrace.muse.cuda_errors import gpu_errors
 from musetrace.muse.cuda_model import RankWeights
-from musetrace.muse.cuda_weights import addresses, rope_table
+from musetrace.muse.cuda_weights import addresses, load_chain, rope_table
 from musetrace.muse.device import shape_of
 from musetrace.muse.reference import embed
 from musetrace.muse.weights import HeadWeights
@@ -53,17 +52,16 @@ class CudaChain:
         self._head = head
         self._tensors: list[dict[str, Tensor]] = []
         layers = config.num_hidden_layers
-        with self._refused():
+        with gpu_errors(config.name, UsageError):
             shape = shape_of(config, 1, blocks, capacity, layers)
             self._chain = module.BaselineChain(shape, sequences=sequences)
-            for layer in range(layers):
-                facts = {
-                    "global_attention": config.is_global(layer),
-                    "bf16_experts": config.expert_format(layer) == "bf16",
-                }
-                self._chain.set_layer(layer, self._keep(weights.layer(0, layer)) | facts)
-            self._chain.set_head(**self._keep(weights.head(0)))
-            self._chain.set_rope(self._keep({"rope": rope_table(config, capacity, gpu)})["rope"])
+            load_chain(
+                self._chain,
+                config,
+                (self._keep(weights.layer(0, layer)) for layer in range(layers)),
+                self._keep(weights.head(0)),
+                self._keep({"rope": rope_table(config, capacity, gpu)})["rope"],
+            )
             # They were made in torch's stream and are read in another.
             torch.cuda.synchronize()
             self._graph = self._chain.capture("pdl", [*range(layers)], True, True)
@@ -77,21 +75,8 @@ class CudaChain:
         """See :meth:`OrdinaryChain.run`."""
         whole = rows.filled()
         residual = embed(self.config, self._head, torch.from_numpy(whole.ids)).numpy()
-        with self._refused():
+        with gpu_errors(self.config.name, UsageError):
             self._chain.set_rows(whole.sequences.tolist(), whole.positions.tolist())
             self._chain.set_residual(residual)
             self._chain.replay(self._graph)
             return np.asarray(self._chain.logits())[: len(rows.ids)]
-
-    @contextmanager
-    def _refused(self) -> Iterator[None]:
-        """Errors of the compiled chain as those of this package, one line each."""
-        try:
-            yield
-        except ValueError as error:
-            raise UsageError(f"the GPU cannot run model {self.config.name} so: {error}") from None
-        except (RuntimeError, MemoryError) as error:
-            raise DeviceError(
-                f"the GPU failed with model {self.config.name}: {' '.join(str(error).split())[:200]}; see "
-                "nvidia-smi"
-            ) from None

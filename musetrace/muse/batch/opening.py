@@ -15,7 +15,6 @@ from musetrace.muse import cuda_device
 from musetrace.muse.batch.cuda_chain import CudaChain
 from musetrace.muse.batch.ordinary_chain import OrdinaryChain, check_sequences
 from musetrace.muse.batch.reference_chain import ReferenceChain
-from musetrace.muse.checkpoint.shares import CheckpointShares
 from musetrace.muse.checkpoint.whole import read_model
 from musetrace.muse.config import MuseConfig
 from musetrace.muse.cpu_device import clock_ns, measure_tick_ns
@@ -30,9 +29,9 @@ from musetrace.muse.opening import (
     chosen_device,
     default_capacity,
     require_cpu_size,
+    shares_of,
     weights_fact,
 )
-from musetrace.muse.sharding import WholeShares
 from musetrace.muse.threads import one_torch_thread
 from musetrace.muse.weights import ModelWeights, synthesize
 from musetrace.record.cpu_kernel_device import aligned_zeros, cpu_name
@@ -125,10 +124,7 @@ def _on_gpu(config: MuseConfig, options: EngineOptions, sequences: int) -> Opene
     capacity = options.capacity or default_capacity(config, context=None)
     need = memory_need(config, 1, 1, config.num_hidden_layers, capacity)
     require_memory(replace(need, kv_bytes=sequences * need.kv_bytes, sequences=sequences), config.name)
-    if options.checkpoint is not None:
-        shares: CheckpointShares | WholeShares = CheckpointShares(Path(options.checkpoint), config)
-    else:
-        shares = WholeShares(_weights(config, options))
+    shares = shares_of(config, options)
     chain = CudaChain(
         module,
         config,

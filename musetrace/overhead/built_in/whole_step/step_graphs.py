@@ -11,6 +11,7 @@ import torch
 
 from musetrace.muse.cuda_device import CudaDevice
 from musetrace.muse.cuda_requirements import require_gpu
+from musetrace.muse.cuda_weights import load_chain
 from musetrace.muse.device import FROM_STATE, shape_of
 from musetrace.muse.engine import Engine
 from musetrace.muse.graph_pass import StepGraph
@@ -108,13 +109,7 @@ def chain_over(module: ModuleType, device: CudaDevice) -> Any | None:
         return None
     shape = shape_of(config, device.tp, device.blocks, device.capacity, config.num_hidden_layers)
     chain = module.BaselineChain(shape, loopback=config.slice_tp is not None)
-    for layer in range(device.layers):
-        facts = {
-            "global_attention": config.is_global(layer),
-            "bf16_experts": config.expert_format(layer) == "bf16",
-        }
-        chain.set_layer(layer, device.packed(layer) | facts)
     head = device.packed(device.layers)
-    chain.set_rope(head.pop("rope"))
-    chain.set_head(**head)
+    rope = head.pop("rope")
+    load_chain(chain, config, map(device.packed, range(device.layers)), head, rope)
     return chain
