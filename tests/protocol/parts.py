@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.protocol.barriers import Waiting
 from tests.protocol.clocks import NOW, Agent, ProtocolError
+from tests.protocol.schedule import Device, Schedule, Task
 from tests.protocol.slots import Slots
 
 ROWS, BLOCKS, WARPS = 4, 2, 2
@@ -19,7 +18,6 @@ ROWS, BLOCKS, WARPS = 4, 2, 2
 PLACES, WORDS = 3, 4
 PARTS_OF_RANK = 3
 
-Waiting = Generator[Any, None, None]
 Numbers = Sequence[int] | range
 Place = tuple[int, int, int]  # rank, block, warp
 
@@ -42,24 +40,10 @@ TREE, CHAIN, ACCEPT = Search(1, PLACES, True), Search(1, 1, True), Search(0, 1, 
 
 
 @dataclass
-class Gpu:
-    """Ranks whose launches begin and end together, and both copies of their parts."""
+class Gpu(Device):
+    """With both copies of its parts."""
 
-    ranks: Sequence[int]
-    copies: list[Slots]
-    next_launch: int = 0
-    running: int = 0
-    tasks: list[Task] = field(default_factory=list)
-
-
-@dataclass
-class Task:
-    """A warp in its launch."""
-
-    agent: Agent
-    gpu: Gpu
-    steps: Waiting
-    blocker: Any = None
+    copies: list[Slots] = field(default_factory=list)
 
 
 class Warp:
@@ -70,7 +54,7 @@ class Warp:
     ):
         self.world, self.agent, self.gpu, self.launch = world, agent, gpu, launch
         self.rank, self.block, self.warp = place
-        self.copy = (gpu.next_launch + 1) % 2
+        self.copy = gpu.next_launch % 2
 
     def run(self) -> Waiting:
         """``search`` of step/best.cuh."""
@@ -141,14 +125,17 @@ class PartsWorld:
             for index, (rank, block, number) in enumerate(self.places)
         ]
         self.resets = [0] * count  # by each, so far
-        self._ready: deque[Task] = deque()
-        self.gpus = [Gpu(ranks, [self._copy(n, copy) for copy in (0, 1)]) for n, ranks in enumerate(gpus)]
-        self._warp, self._random = warp, None if seed is None else random.Random(seed)
+        self._warp = warp
+        self._launches: Sequence[Search] = ()
+        self.gpus = [Gpu(ranks) for ranks in gpus]
+        self._schedule = Schedule(self.gpus, self._begin, seed)
+        for number, gpu in enumerate(self.gpus):
+            gpu.copies = [self._copy(number, copy) for copy in (0, 1)]
 
     def _copy(self, gpu: int, copy: int) -> Slots:
         words = ROWS * WORDS * self.ranks * PARTS_OF_RANK
         name = f"GPU {gpu} copy {copy}"
-        return Slots(name, [(0, "parts")], words, len(self.agents), self._ready.extend)
+        return Slots(name, [(0, "parts")], words, len(self.agents), self._schedule.make_ready)
 
     def words(self, row: int, words: Numbers, parts: Numbers) -> NDArray[np.int64]:
         """Where they stand in a copy: [row][word][part]."""
@@ -161,30 +148,12 @@ class PartsWorld:
         Raises:
             ProtocolError: a deadlock, or accesses that nothing puts in order.
         """
-        choose: Callable[[int], int] = (lambda n: 0) if self._random is None else self._random.randrange
-        self._begin_launches(launches)
-        while self._ready:
-            self._ready.rotate(choose(len(self._ready)))
-            self._step(self._ready.popleft())
-            self._begin_launches(launches)
-        blocked = [task for gpu in self.gpus for task in gpu.tasks if task.blocker is not None]
+        self._launches = launches
+        blocked = self._schedule.run(len(launches))
         if blocked:
             raise ProtocolError(f"deadlock: {blocked[0].agent} waits for {blocked[0].blocker}")
 
-    def _step(self, task: Task) -> None:
-        try:
-            task.blocker = next(task.steps)
-            task.blocker.block(task)
-        except StopIteration:
-            task.blocker = None
-            task.gpu.running -= 1
-
-    def _begin_launches(self, launches: Sequence[Search]) -> None:
-        for gpu in self.gpus:
-            if gpu.running == 0 and gpu.next_launch < len(launches):
-                self._begin(gpu, launches[gpu.next_launch])
-
-    def _begin(self, gpu: Gpu, launch: Search) -> None:
+    def _begin(self, gpu: Gpu) -> list[Task]:
         """All before a launch of a GPU is done, and visible to all of it."""
         mine = [agent for agent in self.agents if self.places[agent.index][0] in gpu.ranks]
         clock = np.zeros_like(mine[0].clock)
@@ -193,12 +162,11 @@ class PartsWorld:
             clock[len(self.agents) + agent.index] = self.resets[agent.index]
         for copy in gpu.copies:
             copy.forget_launch()
-        gpu.next_launch += 1
-        gpu.tasks = []
+        tasks = []
         for agent in mine:
             agent.clock = clock.copy()
             agent.clock[agent.index] = NOW
+            launch = self._launches[gpu.next_launch]
             warp = self._warp(self, agent, gpu, self.places[agent.index], launch)
-            gpu.tasks.append(Task(agent, gpu, warp.run()))
-        gpu.running = len(gpu.tasks)
-        self._ready.extend(gpu.tasks)
+            tasks.append(Task(agent, warp.run(), gpu))
+        return tasks

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.protocol.barriers import Blocker, Waiting
+from tests.protocol.barriers import Waiting
 from tests.protocol.clocks import NOW, Agent, ProtocolError
 from tests.protocol.geometry import BLOCK_WARPS, FIRST_GROUP_WARP, SENDER, Geometry, Launch
+from tests.protocol.schedule import Device, Schedule, Task
 from tests.protocol.slots import Slots
 from tests.protocol.warp import Block, Warp
 
@@ -19,22 +18,15 @@ Program = Callable[[Warp], Waiting]
 
 
 @dataclass
-class _Task:
-    agent: Agent
-    steps: Generator[Blocker, None, None]
-    device: _Device
-    blocker: Blocker | None = None
+class _Device(Device):
+    """With the blocks of its launch."""
 
-
-@dataclass
-class _Device:
-    """Ranks whose launches begin and end together."""
-
-    ranks: Sequence[int]
-    next_launch: int = 0
-    running: int = 0
-    tasks: list[_Task] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+
+    def end(self) -> None:
+        """See :class:`Device`."""
+        for block in self.blocks:
+            block.check_end()
 
 
 class World:
@@ -57,8 +49,8 @@ class World:
         self.g = geometry
         self._program = program
         self._warp = warp
-        self._random = None if seed is None else random.Random(seed)
         self._devices = [_Device(ranks) for ranks in devices or [range(geometry.ranks)]]
+        self._schedule = Schedule(self._devices, self._begin, seed)
         self._agents_of_rank = geometry.blocks * BLOCK_WARPS
         self._agent_count = geometry.ranks * self._agents_of_rank
         components = self._agent_count + geometry.ranks * geometry.blocks
@@ -70,13 +62,13 @@ class World:
                     geometry.regions,
                     geometry.words,
                     self._agent_count,
-                    self._make_ready,
+                    self._schedule.make_ready,
                 )
                 for rank in range(geometry.ranks)
             ]
             for copy in range(2)
         ]
-        self._ready: deque[_Task] = deque()
+        self._launches: Sequence[Launch] = ()
 
     def run(self, launches: Sequence[Launch]) -> None:
         """One launch after the other.
@@ -84,15 +76,8 @@ class World:
         Raises:
             ProtocolError: a deadlock, or accesses that nothing puts in order.
         """
-        for device in self._devices:
-            device.next_launch = 0
-        self._begin_launches(launches)
-        while self._ready:
-            if self._random is not None:
-                self._ready.rotate(self._random.randrange(len(self._ready)))
-            self._step(self._ready.popleft())
-            self._begin_launches(launches)
-        blocked = [task for device in self._devices for task in device.tasks if task.blocker is not None]
+        self._launches = launches
+        blocked = self._schedule.run(len(launches))
         if blocked:
             raise ProtocolError(self._deadlock(blocked))
 
@@ -100,55 +85,34 @@ class World:
         """All ranks' exchange of a launch, and the copy that is idle in it."""
         return self._exchange[launch % 2], self._exchange[(launch + 1) % 2]
 
-    def _step(self, task: _Task) -> None:
-        try:
-            task.blocker = next(task.steps)
-            task.blocker.block(task)
-        except StopIteration:
-            task.blocker = None
-            task.device.running -= 1
-            if task.device.running == 0:
-                for block in task.device.blocks:
-                    block.check_end()
-
-    def _begin_launches(self, launches: Sequence[Launch]) -> None:
-        for device in self._devices:
-            if device.running == 0 and device.next_launch < len(launches):
-                self._begin(device, launches)
-
-    def _begin(self, device: _Device, launches: Sequence[Launch]) -> None:
+    def _begin(self, device: _Device) -> list[Task]:
         number = device.next_launch
         self._join(device.ranks)
-        device.next_launch += 1
-        device.tasks, device.blocks = [], []
+        device.blocks = []
+        tasks: list[Task] = []
         active, idle = self.copies_of(number)
         for rank in device.ranks:
             active[rank].forget_launch()
             idle[rank].forget_launch()
             for block in range(self.g.blocks):
-                device.tasks += self._block_tasks(
-                    device, (rank, block), launches[number], (active, idle[rank])
-                )
-        device.running = len(device.tasks)
-        self._make_ready(device.tasks)
+                tasks += self._block_tasks(device, (rank, block), (active, idle[rank]))
+        return tasks
 
     def _block_tasks(
-        self, device: _Device, place: tuple[int, int], launch: Launch, exchange: tuple[list[Slots], Slots]
-    ) -> list[_Task]:
+        self, device: _Device, place: tuple[int, int], exchange: tuple[list[Slots], Slots]
+    ) -> list[Task]:
         rank, block = place
+        launch = self._launches[device.next_launch]
         first = rank * self._agents_of_rank + block * BLOCK_WARPS
-        shared = Block(f"rank {rank} block {block}", first, self._make_ready, self._name)
+        shared = Block(f"rank {rank} block {block}", first, self._schedule.make_ready, self._name)
         device.blocks.append(shared)
-        resets = (self._agent_count + rank * self.g.blocks + block, device.next_launch)
+        resets = (self._agent_count + rank * self.g.blocks + block, device.next_launch + 1)
         tasks = []
         for number in range(BLOCK_WARPS):
             agent = self.agents[first + number]
             warp = self._warp(agent, self.g, launch, shared, (rank, block, number), exchange, resets)
-            tasks.append(_Task(agent, self._program(warp), device))
+            tasks.append(Task(agent, self._program(warp), device))
         return tasks
-
-    def _make_ready(self, tasks: Sequence[_Task]) -> None:
-        self._ready.extend(tasks)
 
     def _join(self, ranks: Sequence[int]) -> None:
         """A launch boundary of these ranks: all before it is done, and visible to all behind it."""
@@ -173,9 +137,9 @@ class World:
         return f"rank {rank} block {block} {role}"
 
     @staticmethod
-    def _deadlock(blocked: list[_Task]) -> str:
+    def _deadlock(blocked: list[Task]) -> str:
         """Who waits for what: one line for all warps that wait in one op for one kind of thing."""
-        lines: dict[tuple[str, str], list[_Task]] = {}
+        lines: dict[tuple[str, str], list[Task]] = {}
         for task in blocked:
             lines.setdefault((task.agent.site, str(task.blocker).partition(" of ")[2]), []).append(task)
         return f"deadlock: {len(blocked)} warps wait\n" + "\n".join(
