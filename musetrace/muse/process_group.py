@@ -7,6 +7,7 @@ What the ranks of a model send each other inside a launch does not come by here:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -167,9 +168,8 @@ class ProcessGroup:
             return []
 
     def _finish(self, peer: int, work: Any, deadline: float, timeout_s: float) -> None:
-        left_s = max(0.001, deadline - time.monotonic())
         try:
-            work.wait(timedelta(seconds=left_s))
+            work.wait(whole_milliseconds(deadline - time.monotonic()))
         except RuntimeError:
             late = time.monotonic() >= deadline
             self._miss(peer, late, timeout_s)
@@ -184,3 +184,8 @@ class ProcessGroup:
         self._lost = self._lost or (
             f"process {peer} of {self.place.processes} is gone ({why}); end the others and start all again"
         )
+
+
+def whole_milliseconds(left_s: float) -> timedelta:
+    """``left_s`` rounded up, and at least one: gloo drops parts of one, and a wait would end early."""
+    return timedelta(milliseconds=max(1, math.ceil(1000 * left_s)))

@@ -7,15 +7,19 @@ import os
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import musetrace
 from musetrace.muse.config import preset
 from musetrace.muse.draft.config import draft_of
 from musetrace.muse.launch_plan import gpu_step_plan
+from musetrace.muse.process_group import whole_milliseconds
 from tests.unit import fake_cuda
 
 MINI = preset("mini")
@@ -281,6 +285,14 @@ def test_a_process_that_does_not_come_is_named(outcomes: Outcomes) -> None:
     waiting, _ = outcomes["a_late_process"]
     expected = "process 1 of 2 is gone (not heard of for 0.3 s); end the others and start all again"
     assert waiting["failed"] == waiting["again"] == ["DeviceError", expected]
+
+
+@given(left_s=st.floats(-10, 1000))
+def test_no_wait_ends_before_its_deadline(left_s: float) -> None:
+    """gloo drops what is no whole millisecond: a peer that is only late would seem to be gone."""
+    waited_s = whole_milliseconds(left_s) // timedelta(milliseconds=1) / 1000
+    assert waited_s >= max(left_s, 0.001) - 1e-9
+    assert waited_s <= max(left_s, 0.0) + 0.001 + 1e-9
 
 
 def test_a_killed_process_is_named_and_nothing_is_launched_without_it(outcomes: Outcomes) -> None:
