@@ -104,11 +104,6 @@ __device__ __forceinline__ float2 load_pair(const float* values, std::size_t at)
 }
 __device__ __forceinline__ float round_bf16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
 
-// Brings a line of 128 bytes into L1; its value is not used.
-__device__ __forceinline__ void touch(const void* line) {
-    asm volatile("{ .reg .b32 value; ld.global.u32 value, [%0]; }" ::"l"(line));
-}
-
 // A job that is chosen at run time: code that several jobs share stands once in the instruction cache.
 struct Job {
     std::uint32_t site;

@@ -10,7 +10,6 @@
 #include "megakernel/ops/reset.cuh"
 #include "megakernel/ops/routing.cuh"
 #include "megakernel/ops/unpooler.cuh"
-#include "megakernel/ops/warm.cuh"
 
 namespace musetrace::megakernel {
 
@@ -38,15 +37,12 @@ struct Layer {
         }
     }
 
-    // Warps 1 to 3. Warps 1 and 2 bring into L1 what the group will read, and later the rows of tokens that experts
-    // read; warp 3 makes the idle exchange copy empty for the next launch, and later sends expert tiles. Together they
-    // send dense results to other ranks.
+    // Warps 1 to 3. Warps 1 and 2 bring the rows of tokens that experts read; warp 3 makes the idle exchange copy empty
+    // for the next launch, and later sends expert tiles. Together they send dense results to other ranks.
     template <class W>
     static __device__ __forceinline__ void carrier(W& w) {
         if (w.warp == kSenderWarp) {
             w.template job<MuseHopper::exchange_reset>([&] { ops::reset_exchange(w); });
-        } else {
-            ops::warm(w);
         }
         if (w.params.kind != LaunchKind::kLayer) return;
 #pragma unroll 1

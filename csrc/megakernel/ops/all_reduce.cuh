@@ -167,7 +167,6 @@ __device__ __forceinline__ void receive_branch(W& w, std::uint32_t site, const S
         const float2 residual = load_pair(data.residual, std::size_t{token} * s.hidden + column);
         const float2 alpha = load_pair(data.alpha, column), beta = load_pair(data.beta, column);
         const float2 scale = data.scale != nullptr ? load_pair(data.scale, column) : float2{1.0f, 1.0f};
-        touch(data.norm + column);
         float2 p = receive_columns(w, site, data.partial, units.begin + i);
         if (data.scale != nullptr) p = {round_bf16(scale.x * p.x), round_bf16(scale.y * p.y)};
         *branch = p;
