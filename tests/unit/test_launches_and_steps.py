@@ -250,3 +250,16 @@ def test_what_grew_in_a_slow_step_is_named_with_its_size() -> None:
         (180, 40, 40),
         (9, 5, 5),
     ]
+
+
+def test_launches_that_overlapped_less_have_grown_too() -> None:
+    """They overlap by 20 ns, and by 4 in step 4: the gap grew by 16, though it is none in any step."""
+    launches = []
+    for step in range(8):
+        begin = 0
+        for number in (0, 1):
+            launches.append(Launch(0, step, number, number, "sliding", begin, begin + 100, 1))
+            begin += 100 - (4 if step == 4 else 20)
+    (row,) = analysis.step_growth(FakeRun(launches, [], 1, (0,))).to_pylist()
+    assert (row["step"], row["what"], row["of"], row["growth_ns"]) == (4, "gap", "sliding", 16)
+    assert (row["in_step_ns"], row["typical_ns"], row["typical_most_ns"]) == (-4, -20, -20)

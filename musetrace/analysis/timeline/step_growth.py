@@ -183,12 +183,13 @@ def _grown(
     for name in sorted({name for one in (sums, *typical) for name in one.sums}):
         others = np.array([one.mean_ns(name) for one in typical], dtype=np.int64)
         usual = nearest_rank(others, (50,))[0] or 0
+        most = int(others.max()) if len(others) else 0
         off = combined_ns(
             sums.uncertainty_ns(name, tick),
             max((one.uncertainty_ns(name, tick) or 0 for one in typical), default=0),
         )
         grown = sums.mean_ns(name) - usual
-        if off is None or grown < max(off, 1) or sums.mean_ns(name) <= int(others.max(initial=0)):
+        if off is None or grown < max(off, 1) or sums.mean_ns(name) <= most:
             continue
         rows.append(
             {
@@ -197,7 +198,7 @@ def _grown(
                 "of": name[1],
                 "in_step_ns": sums.mean_ns(name),
                 "typical_ns": usual,
-                "typical_most_ns": int(others.max(initial=0)),
+                "typical_most_ns": most,
                 "growth_ns": grown,
                 "growth_uncertainty_ns": off,
                 "share": grown / growth_ns,
