@@ -8,6 +8,7 @@ void bind_analysis_instances(pybind11::module_ module);
 void bind_analysis_lanes(pybind11::module_ module);
 void bind_analysis_producers(pybind11::module_ module);
 void bind_analysis_spans(pybind11::module_ module);
+void bind_analysis_sums(pybind11::module_ module);
 void bind_cpu(pybind11::module_ module);
 void bind_geometry(pybind11::module_ module);
 void bind_host_probe(pybind11::module_ module);
@@ -22,6 +23,7 @@ PYBIND11_MODULE(_core, module) {
     musetrace::bindings::bind_analysis_lanes(analysis);
     musetrace::bindings::bind_analysis_producers(analysis);
     musetrace::bindings::bind_analysis_spans(analysis);
+    musetrace::bindings::bind_analysis_sums(analysis);
     musetrace::bindings::bind_cpu(module.def_submodule("cpu", "the host device that runs the megakernel"));
     musetrace::bindings::bind_geometry(
         module.def_submodule("megakernel", "how the GPU kernel deals a layer to its blocks"));
