@@ -20,7 +20,7 @@ from musetrace import _core, _cuda
 from musetrace.abi import StampLayout
 from musetrace.analysis.certainty.bootstrap import bootstrap_median
 from musetrace.muse.config import MuseConfig, preset
-from musetrace.muse.cuda_weights import addresses, rope_table
+from musetrace.muse.cuda_weights import addresses, load_chain, rope_table
 from musetrace.muse.device import shape_of
 from musetrace.muse.slice_weights import random_head, random_layer
 from tests.gpu.slice_reference import Slice, layer_states, project
@@ -54,18 +54,14 @@ class Bench:
         self.stream = torch.cuda.ExternalStream(self.mega.stream)  # type: ignore[no-untyped-call]
 
     def _fill(self) -> None:
-        for layer, tensors in enumerate(self.tensors):
-            at = addresses(tensors)
-            is_global = self.config.is_global(layer)
-            is_bf16 = self.config.expert_format(layer) == "bf16"
-            self.mega.set_layer(0, layer, at, is_global, is_bf16)
-            self.chain.set_layer(layer, {**at, "global_attention": is_global, "bf16_experts": is_bf16})
-        head = addresses(self._head)
+        config, head, rope = self.config, addresses(self._head), self._rope.data_ptr()
+        layers = [addresses(tensors) for tensors in self.tensors]
+        for layer, at in enumerate(layers):
+            self.mega.set_layer(0, layer, at, config.is_global(layer), config.expert_format(layer) == "bf16")
         self.mega.set_head(0, head)
-        self.chain.set_head(lm_head=head["lm_head"], final_norm=head["final_norm"])
-        residual = np.random.default_rng(0).standard_normal((16, self.config.hidden_size)).astype(np.float32)
-        for program in (self.mega, self.chain):
-            program.set_rope(self._rope.data_ptr())
+        self.mega.set_rope(rope)
+        load_chain(self.chain, config, layers, {name: head[name] for name in ("lm_head", "final_norm")}, rope)
+        residual = np.random.default_rng(0).standard_normal((16, config.hidden_size)).astype(np.float32)
         self.mega.set_values("residual", 0, 0, residual)
         self.chain.set_residual(residual)
         self.chain.set_position(POSITION)

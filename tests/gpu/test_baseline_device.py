@@ -19,7 +19,7 @@ from torch import Tensor
 
 from musetrace.muse.attention import Projected, project_qkv
 from musetrace.muse.config import MuseConfig, preset
-from musetrace.muse.cuda_weights import addresses, rope_table, upload_head, upload_layer
+from musetrace.muse.cuda_weights import addresses, load_chain, rope_table, upload_head, upload_layer
 from musetrace.muse.device import shape_of
 from musetrace.muse.nvfp4 import Nvfp4Tensor
 from musetrace.muse.reference import KvCache, LayerStates, Rounding, head_logits, layer_body
@@ -93,18 +93,10 @@ def make_chain(cuda: ModuleType, tp: int, blocks: int = 132) -> Chain:
     config = weights.config
     device = cuda.BaselineChain(shape(config, tp, blocks), loopback=tp > 1)
     kept = [upload_layer(shard_layer(layer, config, 0, tp), gpu) for layer in weights.layers]
-    for number, tensors in enumerate(kept):
-        flags = {
-            "global_attention": config.is_global(number),
-            "bf16_experts": config.expert_format(number) == "bf16",
-        }
-        device.set_layer(number, addresses(tensors) | flags)
-    kept.append(upload_head(shard_head(weights.head, config, 0, tp), gpu))
-    device.set_head(**addresses(kept[-1]))
-    kept.append({"rope": rope_table(config, CAPACITY, gpu)})
-    device.set_rope(kept[-1]["rope"].data_ptr())
+    head, rope = upload_head(shard_head(weights.head, config, 0, tp), gpu), rope_table(config, CAPACITY, gpu)
+    load_chain(device, config, map(addresses, kept), addresses(head), rope.data_ptr())
     torch.cuda.synchronize()
-    return Chain(device, weights, tp, kept)
+    return Chain(device, weights, tp, [*kept, head, {"rope": rope}])
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])

@@ -17,7 +17,7 @@ from musetrace.muse.batch.generation import BatchGeneration
 from musetrace.muse.batch.ordinary_chain import OrdinaryChain, PassRows
 from musetrace.muse.config import preset
 from musetrace.muse.cuda_model import UploadedShares
-from musetrace.muse.cuda_weights import addresses, rope_table
+from musetrace.muse.cuda_weights import addresses, load_chain, rope_table
 from musetrace.muse.decode import DecodeOptions, record_decode
 from musetrace.muse.device import TOKENS, shape_of
 from musetrace.muse.engine import Engine
@@ -48,19 +48,12 @@ class OneSequence:
     """The chain as `layer_bench` times it: 16 rows of one sequence, launched kernel by kernel."""
 
     def __init__(self, cuda: ModuleType, weights: ModelWeights) -> None:
-        shares, gpu, layers = UploadedShares(WholeShares(weights), 1, cuda_device.GPU), cuda_device.GPU, 8
+        shares, layers = UploadedShares(WholeShares(weights), 1, cuda_device.GPU), 8
         self._weights, self._kept = weights, [shares.layer(0, layer) for layer in range(layers)]
+        head, rope = shares.head(0), rope_table(MINI, CAPACITY, cuda_device.GPU)
         self.chain: Any = cuda.BaselineChain(shape_of(MINI, 1, 132, CAPACITY, layers))
-        for layer, tensors in enumerate(self._kept):
-            facts = {
-                "global_attention": MINI.is_global(layer),
-                "bf16_experts": MINI.expert_format(layer) == "bf16",
-            }
-            self.chain.set_layer(layer, addresses(tensors) | facts)
-        self._kept.append(shares.head(0))
-        self.chain.set_head(**addresses(self._kept[-1]))
-        self._kept.append({"rope": rope_table(MINI, CAPACITY, gpu)})
-        self.chain.set_rope(self._kept[-1]["rope"].data_ptr())
+        load_chain(self.chain, MINI, map(addresses, self._kept), addresses(head), rope.data_ptr())
+        self._kept += [head, {"rope": rope}]
         torch.cuda.synchronize()
 
     def text_logits(self, text: list[int]) -> NDArray[np.float32]:
