@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from musetrace.analysis.answer import answer, tick_ns
@@ -117,11 +116,9 @@ def _state(spans: StepSpans, pieces: IdlePieces) -> State:
     whole = (len(pieces.instances), int(pieces.wall_ns.sum()), int(pieces.length_ns.sum()))
     for what, number in zip((_INSTANCES, _WALL, _IDLE), whole, strict=True):
         state.add("whole", what, sums=number)
-    # Numbers of causes that lie close together make small tables.
-    causes, cause = np.unique(pieces.cause, return_inverse=True)
     for name, sums in (("idle_ns", pieces.length_ns), ("pieces", 1)):
-        of_instance = KeySums.of(cause, pieces.instance, sums=sums)
-        state.add(name, causes[of_instance.keys[0]], of_instance.sums)
+        of_instance = KeySums.of(pieces.cause, pieces.instance, sums=sums)
+        state.add(name, of_instance.keys[0], of_instance.sums)
     state.add("contested_ns", pieces.cause, sums=pieces.contested_ns)
     launch = spans.launch_id[pieces.instance % launches]
     state.add_launches("pieces", pieces.cause, launch)

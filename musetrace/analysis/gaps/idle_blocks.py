@@ -65,15 +65,13 @@ def _state(spans: StepSpans, pieces: IdlePieces) -> State:
     block = pieces.instances // launches
     for what, sums in ((_LAUNCHES, np.ones_like(block)), (_WALL, pieces.wall_ns)):
         state.add("blocks", spans.rank, block, what, sums=sums)
-    # Numbers of causes that lie close together make small tables.
-    causes, cause = np.unique(pieces.cause, return_inverse=True)
-    number = KeySums.of(cause, pieces.instance)
+    number = KeySums.of(pieces.cause, pieces.instance)
     tallies = {
-        "idle_ns": KeySums.of(pieces.instance // launches, cause, sums=pieces.length_ns),
+        "idle_ns": KeySums.of(pieces.instance // launches, pieces.cause, sums=pieces.length_ns),
         "squares": KeySums.of(number.keys[1] // launches, number.keys[0], sums=number.sums**2),
     }
     for name, tally in tallies.items():
-        state.add(name, spans.rank, tally.keys[0], causes[tally.keys[1]], sums=tally.sums)
+        state.add(name, spans.rank, *tally.keys, sums=tally.sums)
     return state
 
 

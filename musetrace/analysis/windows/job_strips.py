@@ -70,9 +70,11 @@ class JobStrips:
     @cached_property
     def by_strip(self) -> Drawn:
         """What the compiled loops take for rows of four strips: a place for each (strip, op) that occurs."""
-        pairs, place_of_job = np.unique(self.strip.astype(np.int64) * _OPS + self.op, return_inverse=True)
+        pair = self.strip.astype(np.int64) * _OPS + self.op
+        occurs = np.bincount(pair) > 0
+        place, pairs = (np.cumsum(occurs) - 1).astype(np.int16), np.flatnonzero(occurs)
         classes, ops = (pairs // _OPS).astype(np.uint8), (pairs % _OPS).astype(np.uint8)
-        return place_of_job.astype(np.int16), classes, ops, classes, len(STRIPS)
+        return place[pair], classes, ops, classes, len(STRIPS)
 
     @cached_property
     def by_class(self) -> Drawn:
