@@ -54,9 +54,8 @@ class Probed(FakeRun):
 
 
 def sortable(row: dict[str, Any]) -> str:
-    return repr(
-        [row[name] for name in ("part", "kind", "name", "bytes", "bytes_low", "bytes_high", "bytes_late")]
-    )
+    names = ("part", "kind", "name", "bytes", "bytes_low", "bytes_high", "bytes_late", "unknown_jobs")
+    return repr([row[name] for name in (*names, "layers")])
 
 
 @given(questions(), st.lists(launch_bytes, max_size=4), st.lists(st.sampled_from(MOVING)), st.booleans())
