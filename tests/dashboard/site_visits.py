@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,9 @@ PLACE = """([graph, x, y]) => {
     const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
     return [box.x + xaxis._offset + xaxis.d2p(x), box.y + yaxis._offset + yaxis.d2p(y)];
 }"""
+
+# Looks for what a click sets off, 0.16 s and more apart, before it is made again.
+_CLICKS, _LOOKS = 3, 10
 
 
 @dataclass
@@ -53,6 +56,29 @@ class Visit:
         at = self.page.evaluate(PLACE, [graph, x, y])
         self.page.mouse.move(at[0] - 3, at[1])
         self.page.mouse.move(*at)
+
+    def click(self, graph: str, x: float, y: float, taken: Callable[[], bool]) -> str:
+        """Click on a place in a graph given in the units of its axes. Returns what it said under the pointer.
+
+        A picture that is drawn anew under the pointer takes no click: then it is clicked again.
+        """
+        for _ in range(_CLICKS):
+            self.hover(graph, x, y)
+            label = self.page.locator(f"#{graph} .hovertext")
+            label.wait_for()
+            said = label.text_content() or ""
+            self.page.mouse.down()
+            self.page.mouse.up()
+            for _ in range(_LOOKS):
+                self.settle()
+                if taken():
+                    return said
+        raise AssertionError(f"{graph} took none of {_CLICKS} clicks at ({x}, {y})")
+
+    @property
+    def path(self) -> str:
+        """Of the page's address."""
+        return urlsplit(self.page.url).path
 
     def watch(self) -> None:
         """Note everything from now on."""

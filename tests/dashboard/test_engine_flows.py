@@ -27,15 +27,6 @@ def fields(visit: Visit) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(visit.page.url).query).items()}
 
 
-def click(visit: Visit, graph: str, x: float, y: float) -> None:
-    """Click on a place in a graph given in the units of its axes."""
-    visit.hover(graph, x, y)
-    visit.page.locator(f"#{graph} .hovertext").wait_for()
-    visit.page.mouse.down()
-    visit.page.mouse.up()
-    visit.settle()
-
-
 def test_a_click_on_a_launch_shows_its_window_in_the_timeline_and_back_goes_back(
     site: Site, decode_path: Path, decode: Run
 ) -> None:
@@ -44,9 +35,7 @@ def test_a_click_on_a_launch_shows_its_window_in_the_timeline_and_back_goes_back
     middle = ((row["begin_ns"] + row["end_ns"]) / 2 - base) / 1000
     with site.visit(decode_path, "launches?step=1&rank=0") as visit:
         assert "step 1: 6 launches" in visit.page.locator("#strip-note").inner_text()
-        click(visit, "strip-graph", middle, 0.62)
-        visit.page.wait_for_function("() => location.pathname === '/timeline'")
-        visit.settle()
+        visit.click("strip-graph", middle, 0.62, lambda: visit.path == "/timeline")
         told = fields(visit)
         begin, end = (row[name] - origin_ns(decode) for name in ("begin_ns", "end_ns"))
         assert told["ranks"] == "0"
@@ -66,10 +55,7 @@ def test_a_stop_is_picked_in_table_and_picture_and_a_link_restores_it(site: Site
         assert (visit.picked("stop"), fields(visit)["stop"]) == ("stop3", "stop3")
         dots = next(one for one in page.evaluate(DATA, "stop-spreads") if one["name"] == "intervals")
         at = next(i for i, one in enumerate(dots["customdata"]) if one[1] == "stop5")
-        for _ in range(3):  # a picture that is drawn again under the pointer takes no click
-            click(visit, "stop-spreads", dots["x"][at], dots["y"][at])
-            if visit.picked("stop") == "stop5":
-                break
+        visit.click("stop-spreads", dots["x"][at], dots["y"][at], lambda: visit.picked("stop") == "stop5")
         assert (visit.picked("stop"), fields(visit)) == ("stop5", {"kind": "global", "stop": "stop5"})
         what_if = page.locator("#one-stop-note a").get_attribute("href") or ""
         assert what_if == "/path?kind=global&step=all&what=stop5%3Dgone"

@@ -34,17 +34,6 @@ def arrive(visit: Visit, path: str) -> None:
     visit.settle()
 
 
-def click_cell(visit: Visit, graph: str, x: float, y: float) -> str:
-    """Click a cell of a graph; what it said before."""
-    visit.hover(graph, x, y)
-    label = visit.page.locator(f"#{graph} .hovertext")
-    label.wait_for()
-    said = label.text_content() or ""
-    visit.page.mouse.down()
-    visit.page.mouse.up()
-    return said
-
-
 def test_four_clicks_lead_to_the_largest_cause_an_example_its_producer_and_its_what_if(
     site: Site, decode_path: Path, decode: Run
 ) -> None:
@@ -91,17 +80,15 @@ def test_a_cell_of_the_blocks_chooses_its_cause(site: Site, decode_path: Path) -
     with site.visit(decode_path, "idle") as visit:
         names = visit.ticks("idle-heat")
         at = names.index("gemm2_wait_input")
-        assert "rank 0, block 2" in click_cell(visit, "idle-heat", 2, at)
-        visit.page.wait_for_function("() => location.search.includes('cause=gemm2_wait_input')")
-        visit.settle()
+        said = visit.click("idle-heat", 2, at, lambda: query_of(visit).get("cause") == "gemm2_wait_input")
+        assert "rank 0, block 2" in said
         assert "gemm2 waits for" in visit.page.locator("#idle-examples").inner_text()
         assert "gemm2_wait_input" in visit.page.locator("#idle-causes .ag-row-selected").first.inner_text()
 
 
 def test_a_cell_of_the_strip_is_a_way_to_the_timeline_and_back(site: Site, decode_path: Path) -> None:
     with site.visit(decode_path, "overview") as visit:
-        assert "global" in click_cell(visit, "overview-strip", 3, 0)
-        arrive(visit, "/timeline")
+        assert "global" in visit.click("overview-strip", 3, 0, lambda: visit.path == "/timeline")
         assert {"ranks", "from", "to"} <= set(query_of(visit))
         visit.page.go_back()
         arrive(visit, "/overview")
