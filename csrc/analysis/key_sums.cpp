@@ -137,6 +137,7 @@ void sum_sorted(KeySums& found, const std::vector<Places>& places, KeyColumn sum
     }
     std::vector<Entry> entries(size);
     for (std::size_t i = 0; i < size; ++i) entries[i] = {keys[i], sums[i]};
+    std::vector<Packed>().swap(keys);  // sorting takes as much again
     sort_by_key(entries, possible);
     for (std::size_t begin = 0, end = 0; begin < size; begin = end) {
         Packed sum = 0;
