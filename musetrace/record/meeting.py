@@ -106,9 +106,11 @@ class Meeting:
         """
         deadline = time.monotonic() + timeout_s
         for pause_s in between_looks or pauses():
-            for key in keys:
+            for at, key in enumerate(keys):
                 if (word := self.heard(key)) is not None:
-                    return word
+                    # Those in front of it may have come since they were looked for.
+                    earlier = (found for one in keys[:at] if (found := self.heard(one)) is not None)
+                    return next(earlier, word)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 
 import pytest
@@ -66,6 +67,21 @@ def test_word_is_heard_once_it_is_left_and_recordings_do_not_hear_each_other(sto
     assert second.heard("opened") is None
     assert first.wait_for(["nothing", "opened"], 0.0) == {"id": "abc", "ranks": [1, 2]}
     assert second.wait_for(["opened"], 0.05) is None
+
+
+def test_of_two_words_that_come_between_two_looks_the_first_key_counts(store: DictStore) -> None:
+    """As when a turn is refused and the stage is over at once: the refusal says why."""
+    one = Meeting(PLACE, store)
+    looked = store.check
+
+    def both_come_behind(keys: list[str]) -> bool:
+        found = looked(keys)
+        for key, why in (("turn", "busy"), ("over", "no turn")):
+            store.kept[one._prefix + key] = json.dumps({"refused": why})
+        return found
+
+    store.check = both_come_behind  # type: ignore[method-assign]
+    assert one.wait_for(["turn", "over"], 0.0) == {"refused": "busy"}
 
 
 def test_the_first_to_say_it_is_agreed_with_and_counters_count(store: DictStore) -> None:
