@@ -106,7 +106,7 @@ struct Entry {
 Packed key_of(Packed key) { return key; }
 Packed key_of(const Entry& entry) { return entry.key; }
 
-// By keys below `possible`.
+// By keys, which are below `possible`.
 template <typename Item>
 void sort_by_key(std::vector<Item>& items, Packed possible) {
     if (items.size() < kLeastRadix) {
@@ -125,25 +125,29 @@ void sort_by_key(std::vector<Item>& items, Packed possible) {
     }
 }
 
+// `value_of` tells what an item adds to the sum of its key.
+template <typename Item, typename ValueOf>
+void sum_items(KeySums& found, const std::vector<Places>& places, std::vector<Item> items, Packed possible,
+               ValueOf value_of) {
+    sort_by_key(items, possible);
+    for (std::size_t begin = 0, end = 0; begin < items.size(); begin = end) {
+        const Packed key = key_of(items[begin]);
+        Packed sum = 0;
+        for (; end < items.size() && key_of(items[end]) == key; ++end) sum += Packed(value_of(items[end]));
+        append(found, places, key, std::int64_t(sum));
+    }
+}
+
 void sum_sorted(KeySums& found, const std::vector<Places>& places, KeyColumn sums, std::size_t size, Packed possible) {
     std::vector<Packed> keys = packed_keys(places, size);
     if (sums.values == nullptr) {
-        sort_by_key(keys, possible);
-        for (std::size_t begin = 0, end = 0; begin < size; begin = end) {
-            while (end < size && keys[end] == keys[begin]) ++end;
-            append(found, places, keys[begin], std::int64_t(Packed(sums.every) * (end - begin)));
-        }
+        sum_items(found, places, std::move(keys), possible, [&](Packed) { return sums.every; });
         return;
     }
     std::vector<Entry> entries(size);
     for (std::size_t i = 0; i < size; ++i) entries[i] = {keys[i], sums[i]};
     std::vector<Packed>().swap(keys);  // sorting takes as much again
-    sort_by_key(entries, possible);
-    for (std::size_t begin = 0, end = 0; begin < size; begin = end) {
-        Packed sum = 0;
-        for (; end < size && entries[end].key == entries[begin].key; ++end) sum += Packed(entries[end].value);
-        append(found, places, entries[begin].key, std::int64_t(sum));
-    }
+    sum_items(found, places, std::move(entries), possible, [](const Entry& entry) { return entry.value; });
 }
 
 // Of keys that do not fit into one number.

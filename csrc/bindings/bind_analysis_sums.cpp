@@ -13,26 +13,22 @@ namespace py = pybind11;
 namespace musetrace::bindings {
 namespace {
 
-analysis::KeyColumn column_of(const Ints& array) {
-    return array.ndim() == 0 ? analysis::KeyColumn{nullptr, *array.data()} : analysis::KeyColumn{array.data(), 0};
-}
-
 py::tuple sum_by_key(const py::tuple& keys, const Ints& sums) {
-    std::vector<Ints> arrays;
-    for (const py::handle key : keys) arrays.push_back(key.cast<Ints>());
-    arrays.push_back(sums);
     std::optional<py::ssize_t> size;
+    const auto column_of = [&](const Ints& array) {
+        if (array.ndim() == 0) return analysis::KeyColumn{nullptr, *array.data()};
+        check_length(array, size.value_or(array.size()), "a key or sums");
+        size = array.size();
+        return analysis::KeyColumn{array.data(), 0};
+    };
+    std::vector<Ints> arrays;  // what the columns point into
     std::vector<analysis::KeyColumn> columns;
-    for (const Ints& array : arrays) {
-        if (array.ndim() != 0) check_length(array, size.value_or(array.size()), "a key or sums");
-        if (array.ndim() != 0) size = array.size();
-        columns.push_back(column_of(array));
-    }
-    columns.pop_back();
+    for (const py::handle key : keys) columns.push_back(column_of(arrays.emplace_back(key.cast<Ints>())));
+    const analysis::KeyColumn values = column_of(sums);
     analysis::KeySums found;
     {
         const py::gil_scoped_release free;
-        found = analysis::sum_by_key(columns, column_of(sums), std::size_t(size.value_or(1)));
+        found = analysis::sum_by_key(columns, values, std::size_t(size.value_or(1)));
     }
     py::tuple named(found.keys.size());
     for (std::size_t i = 0; i < found.keys.size(); ++i) named[i] = to_array(std::move(found.keys[i]));
