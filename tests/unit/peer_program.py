@@ -275,7 +275,7 @@ def a_late_process(module: ModuleType) -> Outcome:
     assert place is not None
     group = ProcessGroup(place)
     if PROCESS == 1:
-        time.sleep(2.0)
+        time.sleep(1.0)
     return {"failed": outcome(lambda: group.meet(0.3)), "again": outcome(group.require_whole)}
 
 

@@ -22,7 +22,7 @@ from tests.host_device import HostDevice
 from tests.unit.test_meeting import DictStore
 
 AHEAD_NS = 1_000_000_000
-READY_S = 1.0
+READY_S = 0.2
 
 Opened = Callable[[], PeerClock] | None
 
